@@ -77,24 +77,22 @@ def plan_shards(folder: Path, updates: int, epoch: int, barrier: Barrier) -> Fig
     middle = epoch * plan.steps_per_epoch + plan.steps_per_epoch // 2
     plan[middle]
     figures["seek"] = lap()
-    plan.close()
     plan = ShardedPlan(corpus, BATCH_TOKENS, seed=1)
     lap()
     plan[middle]
     figures["warm_seek"] = lap()
-    first = plan[middle][0].folder
-    while plan[middle][0].folder == first:  # the first update of the next shard
+    first = plan[middle].store.folder
+    while plan[middle].store.folder == first:  # the first update of the next shard
         middle += 1
     waits = []
     for step in range(middle - updates, middle + updates):
         barrier.wait()
         lap()
-        store, batch = plan[step]
+        batch = plan[step]
         waits.append(lap())
         pairs = np.concatenate(batch.chunks)
-        for side in (store.src, store.tgt):
+        for side in (batch.store.src, batch.store.tgt):
             side.gather(pairs)
-    plan.close()
     return {**figures, "longest_wait": max(waits), "wait": sum(waits), **memory.stop()}
 
 

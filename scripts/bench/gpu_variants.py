@@ -129,10 +129,10 @@ def buffered_updates(
 ) -> tuple[Read, int]:
     """Reader of the share of one of ``ranks`` GPUs as in compiled training, and maximum length."""
     plan = BatchPlan(store, scale.batch_tokens, seed=1)
-    shape = plan_buffers(store, plan, default_max_tokens(scale.model, device), ranks)
+    shape = plan_buffers(plan, default_max_tokens(scale.model, device), ranks)
 
     def read(step: int) -> Update:
-        parts = buffered_batches(store, plan[step], shape, 0, ranks)
+        parts = buffered_batches(plan[step], shape, 0, ranks)
         lengths = [np.concatenate(side) for side in zip(*map(real_lengths, parts), strict=True)]
         rows = sum(len(part.src.tokens) + len(part.tgt_in.tokens) for part in parts)
         return Update(_pinned(parts, device), lengths, rows)
@@ -158,7 +158,7 @@ def bucketed_updates(store: TokenStore, scale: Scale, device: torch.device) -> R
     most = default_max_tokens(scale.model, device)
 
     def read(step: int) -> Update:
-        parts = micro_batches(store, plan[step], most)
+        parts = micro_batches(plan[step], most)
         sides = [side.boundaries for part in parts for side in (part.src, part.tgt_in)]
         buckets = [b for side in sides if isinstance(side, Buckets) for b in side.buckets]
         rows = sum(bucket.num_sequences * bucket.max_length for bucket in buckets)

@@ -19,7 +19,6 @@ from transformer_mt import files, model_folder
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError
 
 Ints = npt.NDArray[np.int64]
@@ -65,9 +64,8 @@ def shortlist() -> None:
 def encode(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> tuple[Ints, Ints]:
     """Ids of the two sides of a pair, as in training."""
     source, _, target = line.partition("\t")
-    tag, _ = split_tag(source, tokenizer.tags)
     (src,) = tokenizer.encode_sources([source], normalizer)
-    (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(target)])
+    (tgt,) = tokenizer.tgt.encode([normalizer.of_line(source).tgt(target)])
     return np.array(src, np.int64), np.array(tgt, np.int64)
 
 

@@ -58,7 +58,7 @@ def gradients(world: World, update: str) -> tuple[dict[str, torch.Tensor], float
     )
     model = Transformer(config, V).double()
     step = TrainStep(model, OptimizerConfig(), 0.1, "fp32", world)
-    parts = micro_batches(store, GlobalBatch(indices, targets), max_tokens, world.rank, world.size)
+    parts = micro_batches(GlobalBatch(store, indices, targets), max_tokens, world.rank, world.size)
     result = step(parts, targets, 1e-3, seed=0)
     loss = world.sum(result.loss).item() / targets
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from support.paths import ROOT
-
-from transformer_mt.data.text.sources.files import sample_pairs
+from support.sample import sample_pairs
 
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
 BIN = Path(sys.executable).parent

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-
-from transformer_mt.data.text.sources.files import sample_pairs
+from support.sample import sample_pairs
 
 CLOSED_PORT = "http://127.0.0.1:9/simple"
 

@@ -608,7 +608,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
     "a vocabulary that the text cannot fill": (
         lambda f: None,
         ["tokenizer.vocab_size=9999"],
-        r"tokenizer\.vocab_size=9999 is too large for this text: .*=\d+ or less",
+        r"tokenizer\.vocab_size=9999: Vocabulary size too high .* set it to a value <= \d+",
     ),
     "a validation pair longer than the learned positions": (
         lambda f: (f / "long.tsv").write_text("a\tb\n" + "a b " * 40 + "\tc\n"),

@@ -146,14 +146,14 @@ def test_changing_a_pair_does_not_change_others_bit_for_bit() -> None:
 def test_compiled_step_compiles_once_without_synchronization_and_learns() -> None:
     store = text()
     plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(store, plan, 5000)
+    shape = plan_buffers(plan, 5000)
     trained = model().to(GPU)
     trained.embedding.reserve(shape.max_length)
     step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=True)
     losses = []
     for number in range(60):
         batch = plan[number]
-        buffers = [b.pin_memory() for b in buffered_batches(store, batch, shape)]
+        buffers = [b.pin_memory() for b in buffered_batches(batch, shape)]
         torch.cuda.set_sync_debug_mode("error" if number >= 5 else "default")
         result = step(buffers, batch.num_targets, 2e-3, number)
         torch.cuda.set_sync_debug_mode("default")
@@ -168,7 +168,7 @@ def test_compiled_step_compiles_once_without_synchronization_and_learns() -> Non
 def test_losses_of_the_compiled_step_equal_the_eager_step() -> None:
     store = text()
     plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(store, plan, 5000)
+    shape = plan_buffers(plan, 5000)
     curves = []
     for compiled in (False, True):
         trained = model().to(GPU)
@@ -176,11 +176,7 @@ def test_losses_of_the_compiled_step_equal_the_eager_step() -> None:
         curve = []
         for number in range(20):
             batch = plan[number]
-            parts = (
-                buffered_batches(store, batch, shape)
-                if compiled
-                else micro_batches(store, batch, 10**6)
-            )
+            parts = buffered_batches(batch, shape) if compiled else micro_batches(batch, 10**6)
             result = step(parts, batch.num_targets, 1e-3, number)
             curve.append(result.loss.item() / batch.num_targets)
         curves.append(curve)
@@ -195,7 +191,7 @@ def test_layers_compiled_separately_under_ddp_equal_the_eager_step(
                          num_decoder_layers=2, dropout=0.0)  # fmt: skip
     store = text()
     plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(store, plan, 5000)
+    shape = plan_buffers(plan, 5000)
     compile_for = LossModule.compile_for
     curves = []
     for alone in (True, False):
@@ -219,9 +215,9 @@ def test_layers_compiled_separately_under_ddp_equal_the_eager_step(
             for number in range(12):
                 batch = plan[number]
                 parts = (
-                    micro_batches(store, batch, 10**6)
+                    micro_batches(batch, 10**6)
                     if alone
-                    else [b.pin_memory() for b in buffered_batches(store, batch, shape)]
+                    else [b.pin_memory() for b in buffered_batches(batch, shape)]
                 )
                 result = step(parts, batch.num_targets, 1e-3, number)
                 curve.append(result.loss.item() / batch.num_targets)
@@ -239,14 +235,14 @@ def test_layers_compiled_separately_under_ddp_equal_the_eager_step(
 def test_validation_between_updates_does_not_recompile() -> None:
     store, valid = text(), text(200)
     plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(store, plan, 5000)
+    shape = plan_buffers(plan, 5000)
     trained = model().to(GPU)
     trained.embedding.reserve(shape.max_length)
     step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=True)
     values = []
     for number in range(9):
         batch = plan[number]
-        step(buffered_batches(store, batch, shape), batch.num_targets, 2e-3, number)
+        step(buffered_batches(batch, shape), batch.num_targets, 2e-3, number)
         if number % 4 == 3:
             trained.eval()
             with torch.compiler.set_stance("force_eager"):
@@ -271,7 +267,7 @@ def test_fp16_with_loss_scaling_learns_as_well_as_bf16() -> None:
         curve = []
         for number in range(40):
             batch = plan[number]
-            parts = micro_batches(store, batch, 1500)
+            parts = micro_batches(batch, 1500)
             result = step(parts, batch.num_targets, 1e-3, number)
             curve.append(result.loss.item() / batch.num_targets)
         curves.append(curve)
@@ -289,7 +285,7 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
         losses = []
         for number in numbers:
             batch = plan[number]
-            parts = micro_batches(store, batch, 600)
+            parts = micro_batches(batch, 600)
             result = step(parts, batch.num_targets, 1e-3, number)
             losses.append(result.loss.item() / batch.num_targets)
         return losses

@@ -16,11 +16,8 @@ def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
 
 def one_shard(store: TokenStore) -> Corpus:
     """A corpus of one shard."""
-    sizes, tokens = store.source_sizes, store.source_tokens
-    if not sizes:  # unknown
-        sizes, tokens = (len(store),), (len(store.tgt.tokens),)
-    folders = (store.folder,) if store.folder else ()
-    return Corpus(store, np.array([sizes]), np.array([tokens]), store.fingerprint, folders)
+    sizes = np.array([store.source_sizes or [len(store)]])
+    return Corpus(store, sizes, sizes)  # tokens of sources matter to many shards only
 
 
 def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:

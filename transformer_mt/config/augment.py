@@ -1,6 +1,6 @@
 """Schema of the configuration group ``augment``."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from transformer_mt.config.checks import Checked, number
 
@@ -27,8 +27,3 @@ class AugmentConfig(Checked, prefix="data.augment."):
     extra_blanks: float = number(0.0, at_least=0, at_most=1)
     """Rate of sources with extra blanks. Every fifth blank, rounded up, is doubled, and one is
     added before each punctuation mark after a word."""
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """The rates above 0, by the kind of noise (``data/text/noise.py``)."""
-        return {name: rate for name, rate in asdict(self).items() if rate}

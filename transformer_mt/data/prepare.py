@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
 from transformer_mt.data.store import cache, token_store
-from transformer_mt.data.store.corpus_writer import write_corpus
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
@@ -29,12 +29,12 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
-from transformer_mt.data.subwords.added_tags import add_tags, missing_tags
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
+    add_tags,
     one_line,
     reservoir_sample,
     train_tokenizer_on_file,
@@ -43,8 +43,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
-from transformer_mt.data.text.tags import check_tag, split_tag
-from transformer_mt.errors import first_line
+from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -89,8 +88,7 @@ class Prepared:
         sources, targets = list[list[int]](), list[list[int]]()
         for pair in self.valid:
             (src,) = tokenizer.encode_sources([pair.src], normalizer)
-            tag, _ = split_tag(pair.src, tokenizer.tags)
-            (tgt,) = tokenizer.tgt.encode([normalizer.of_tag(tag).tgt(pair.tgt)])
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
             sources.append([*src, EOS])
             targets.append([*tgt, EOS])
         return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
@@ -98,11 +96,7 @@ class Prepared:
     @property
     def report(self) -> dict[str, Any]:
         """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
-        try:
-            return dict(read_json(self.corpus / REPORT, types))
-        except (FileNotFoundError, ValueError) as error:
-            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
+        return dict(read_json(self.corpus / REPORT))
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -115,7 +109,8 @@ def prepare(job: TrainJob) -> Prepared:
     data = job.data
     cache_dir = cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    valid, test = (read_all(sources, data, cache_dir) for sources in (data.valid, data.test))
+    valid = read_all(data.valid, data, cache_dir)
+    test = read_all(data.test, data, cache_dir)
     identities = list(map(fingerprint, data.train))
     text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
 
@@ -124,8 +119,8 @@ def prepare(job: TrainJob) -> Prepared:
 
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
-        text_filters = [f for f in FILTERS if f.side or f.text]
-        filters = {k: getattr(data.cleaning, k) for f in text_filters for k in f.settings}
+        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
+        filters = {name: getattr(data.cleaning, name) for name in of_text}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
         entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
@@ -133,8 +128,7 @@ def prepare(job: TrainJob) -> Prepared:
         vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
     elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
         entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
-        given = vocabulary
-        cache.build_once(entry, lambda to: add_tags(given, missing, to))
+        cache.build_once(entry, partial(add_tags, vocabulary, missing))
         vocabulary = entry
     tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
     require(
@@ -157,7 +151,7 @@ def prepare(job: TrainJob) -> Prepared:
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
-    if (strength := job.tokenizer.sampling) or data.augment.rates:
+    if (strength := job.tokenizer.sampling) or any(vars(data.augment).values()):
         normalizer, seed = Normalizer.of(data), job.train.seed
         longest = train.sample.max_length  # of all shards
         sampler = PairSampler(vocabulary, normalizer, data.augment, strength, seed, longest)
@@ -219,17 +213,14 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     clean = partial(clean_text, data)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
     texts = [folder / f"{name}.text" for name in names]
-    with (
-        closing(map_ordered(clean, parts, num_workers(data.workers))) as cleaned,
-        ExitStack() as stack,
-    ):
+    with ExitStack() as stack:
         opened = [
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
-        for pairs_of_part in cleaned:
-            for pair in pairs_of_part:
-                for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
-                    file.write(one_line(side) + "\n")
+        cleaned = map_ordered(clean, parts, num_workers(data.workers))
+        for pair in chain.from_iterable(stack.enter_context(closing(cleaned))):
+            for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
+                file.write(one_line(side) + "\n")
     tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):
         train = partial(train_tokenizer_on_file, config=job.tokenizer, tags=tags)

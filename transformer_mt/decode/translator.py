@@ -231,8 +231,8 @@ class Translator:
         encoded = self.tokenizer.encode_sources(lines, self.normalizer)
         for ids, prefix in zip(encoded, starts, strict=True):
             split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
-            tag = ids[: self.tokenizer.num_tags(ids)]
             if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
+                tag = ids[: self.tokenizer.num_tags(ids)]
                 limit = max(1, self._max_source_tokens - len(tag))
                 texts = split_long(ids[len(tag) :], limit, self.tokenizer)
                 tagged = [(*tag, *part) for part in texts]
@@ -298,6 +298,8 @@ class Translator:
 
     def _normalizer_of(self, source: Sequence[int]) -> Normalizer:
         """The normalizer of a line with the tag, if any, of these source tokens."""
+        if not self.tokenizer.tags:
+            return self.normalizer
         tag = self.tokenizer.pieces(source[: self.tokenizer.num_tags(source)])
         return self.normalizer.of_tag("".join(tag))
 

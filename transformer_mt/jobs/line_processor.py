@@ -159,6 +159,8 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
+        if not stats.counts:
+            return
         values = {
             "limit": self._request.config.max_source_tokens,
             "tags": tag_names(self._request.tokenizer.tags),
@@ -187,12 +189,14 @@ class LineProcessor:
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
         needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
-        for number, source in enumerate(tagged, first_line):
-            tag, text = split_tag(source, tags)
-            if needs_tag and not tag and text.strip():
-                unusual["untagged"].append(number)
-            if self._job.markup == "keep" and is_malformed(text):
-                unusual["malformed"].append(number)
+        keeps_markup = self._job.markup == "keep"
+        if needs_tag or keeps_markup:
+            for number, source in enumerate(tagged, first_line):
+                tag, text = split_tag(source, tags)
+                if needs_tag and not tag and text.strip():
+                    unusual["untagged"].append(number)
+                if keeps_markup and is_malformed(text):
+                    unusual["malformed"].append(number)
         rows = map(self._format, lines, self._process(tagged, first_line))
         output = "\n".join([*rows, ""]).encode()
         counts = {kind: len(numbers) for kind, numbers in unusual.items()}

@@ -8,8 +8,8 @@ from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
-from transformer_mt.data.subwords.added_tags import missing_tags
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.tags import missing_tags
 from transformer_mt.errors import InputError
 
 

@@ -87,7 +87,7 @@ def train(job: TrainJob) -> TrainResult:
             stack.enter_context(log_to(run_dir / run_layout.LOG))
         data = prepare(job)
         if is_main and is_new:
-            report = CleaningReport.from_json(job.data.cleaning, data.report)
+            report = CleaningReport(job.data.cleaning, data.report)
             log.info("%s", report.to_table())
         if job.stage == "prepare":
             prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus}

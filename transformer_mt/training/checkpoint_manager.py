@@ -62,7 +62,7 @@ class CheckpointManager:
         """Restores all ranks from the latest checkpoint.
 
         The data and the dropout masks need no state: those of an update are functions of its number
-        (``BatchIterator.global_batch``, ``Trainer._update``).
+        (``BatchPlan``, ``Trainer._update``).
 
         Returns:
             The training state, and the metrics of the checkpoint's validation unless it is missing.

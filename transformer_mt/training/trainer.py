@@ -153,7 +153,6 @@ class Trainer:
             weights = self.checkpoints.finish(self.state)
         finally:
             batches.close()
-            self._batches.close()
             self._monitor.close()
         return self._final_model(weights)
 

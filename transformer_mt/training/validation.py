@@ -51,8 +51,8 @@ def validation_loss(
     """
     sums = torch.zeros(2, device=world.device, dtype=torch.float64)
     order = np.argsort(valid.tgt.lengths, kind="stable")
-    pairs = GlobalBatch((order,), len(valid.tgt.tokens))
-    for part in micro_batches(valid, pairs, max_tokens, world.rank, world.size):
+    pairs = GlobalBatch(valid, (order,), len(valid.tgt.tokens))
+    for part in micro_batches(pairs, max_tokens, world.rank, world.size):
         sums += torch.stack(loss(part.to(world.device)))
     mean_loss, mean_nll = (world.sum(sums) / len(valid.tgt.tokens)).tolist()
     return {"loss": mean_loss, "nll": mean_nll}

@@ -24,8 +24,7 @@ from transformer_mt.data.batching.subword_regularization import SubwordRegulariz
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.token_store import Side
-from transformer_mt.data.subwords.added_tags import add_tags
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, add_tags, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
@@ -91,9 +90,7 @@ def test_sampled_segmentations_keep_the_tag(tmp_path: Path, kind: str) -> None:
     lines = [f"<2de> {line}" for line in random_lines(50)]
     side = Side.from_lists([[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)])
     rngs = [np.random.default_rng(i) for i in range(50)]
-    sampled = Side.from_lengths(
-        *SubwordRegularizer(tokenizer, 0.5)(side.tokens, side.lengths, rngs)
-    )
+    sampled = SubwordRegularizer(tokenizer, 0.5)(side, rngs)
     assert len(sampled.tokens) > len(side.tokens)
     assert {int(sampled[i][0]) for i in range(50)} == {4}
     assert (sampled.tokens == 4).sum() == 50

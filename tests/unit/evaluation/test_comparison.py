@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from support.sample import sample_pairs
 from support.scoring import score
 
-from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import (
     Evaluation,

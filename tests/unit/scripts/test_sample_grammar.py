@@ -322,6 +322,6 @@ def test_callers_cannot_change_the_corpus() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_shipped_text_is_what_the_grammar_generates(split: str) -> None:
-    from transformer_mt.data.text.sources.files import sample_pairs
+    from support.sample import sample_pairs
 
     assert sample_pairs(split) == sample.sample_pairs(split)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.sample import sample_pairs
 from torch._dynamo.utils import counters
 
 from transformer_mt.config import ModelConfig, OptimizerConfig
@@ -14,7 +15,6 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
-from transformer_mt.data.text.sources.files import sample_pairs
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
@@ -66,7 +66,7 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
     store = text()
     plan = BatchPlan(store, 300, 1)
     assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
-    shape = plan_buffers(store, plan, 256)  # two buffers an update
+    shape = plan_buffers(plan, 256)  # two buffers an update
     assert shape.parts == 2
     eager, compiled = (model(0.0, shape.max_length, **options) for _ in range(2))
     by_pairs, by_buffers = step(eager, False), step(compiled, True)
@@ -74,8 +74,8 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
     for number in range(200):
         batch = plan[number]
         results = (
-            by_pairs(micro_batches(store, batch, 10**6), batch.num_targets, 1e-3, number),
-            by_buffers(buffered_batches(store, batch, shape), batch.num_targets, 1e-3, number),
+            by_pairs(micro_batches(batch, 10**6), batch.num_targets, 1e-3, number),
+            by_buffers(buffered_batches(batch, shape), batch.num_targets, 1e-3, number),
         )
         losses.append([float(result.loss) / batch.num_targets for result in results])
     assert counters["stats"]["unique_graphs"] == 1  # the whole step, and never again
@@ -90,9 +90,9 @@ def test_200_updates_compile_once_and_equal_the_eager_step(options: dict[str, An
 def test_dropout_depends_on_the_seed_of_each_update(dropout: str) -> None:
     store = text()
     plan = BatchPlan(store, 300, 1)
-    shape = plan_buffers(store, plan, 512)
+    shape = plan_buffers(plan, 512)
     trained = step(model(**{"dropout": 0.0, dropout: 0.3, "reserve": shape.max_length}), True)
-    buffers, targets = buffered_batches(store, plan[0], shape), plan[0].num_targets
+    buffers, targets = buffered_batches(plan[0], shape), plan[0].num_targets
     first, second, again = (float(trained(buffers, targets, 0.0, s).loss) for s in (1, 2, 1))
     assert first == again
     assert first != second

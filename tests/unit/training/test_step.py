@@ -57,7 +57,7 @@ def stepper(model: Transformer, smoothing: float = SMOOTHING, precision: str = "
 
 def everything(store: TokenStore) -> GlobalBatch:
     order = np.argsort(store.tgt.lengths)
-    return GlobalBatch(tuple(np.array_split(order, 3)), int(store.tgt.lengths.sum()))
+    return GlobalBatch(store, tuple(np.array_split(order, 3)), int(store.tgt.lengths.sum()))
 
 
 def state(model: Transformer) -> list[Tensor]:
@@ -72,9 +72,9 @@ def test_updates_equal_adam_on_the_mean_loss() -> None:
     adam = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False)
     for number, lr in enumerate(rates):
         batch = plan[number]
-        result = step(micro_batches(store, batch, 20), batch.num_targets, lr, seed=number)
+        result = step(micro_batches(batch, 20), batch.num_targets, lr, seed=number)
         # Reference: full logits, PyTorch's cross-entropy, mean over all target tokens.
-        (whole,) = micro_batches(store, batch, 10**6)
+        (whole,) = micro_batches(batch, 10**6)
         logits = reference.logits(reference(whole))
         loss = cross_entropy(logits, whole.tgt_out, label_smoothing=SMOOTHING)
         nll = cross_entropy(logits, whole.tgt_out)
@@ -95,7 +95,7 @@ def test_first_update_changes_each_weight_by_the_learning_rate() -> None:
     model = tiny()
     before = state(model)
     batch = everything(store)
-    stepper(model)(micro_batches(store, batch, 10**6), batch.num_targets, 1e-3, seed=0)
+    stepper(model)(micro_batches(batch, 10**6), batch.num_targets, 1e-3, seed=0)
     moved = torch.cat([(a - b).flatten() for a, b in zip(state(model), before, strict=True)])
     assert moved.abs().max() == pytest.approx(1e-3, rel=1e-3)
     assert (moved.abs() > 0.99e-3).double().mean() > 0.9
@@ -111,11 +111,11 @@ def accumulated(store: TokenStore, parts: Sequence[Batch], num_targets: int) -> 
 def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, max_tokens)
+    parts = micro_batches(batch, max_tokens)
     counts = [len(part.tgt_out) for part in parts]
     assert len(parts) > 2
     assert len(set(counts)) > 1  # parts with unequal numbers of targets
-    whole = accumulated(store, micro_batches(store, batch, 10**6), batch.num_targets)
+    whole = accumulated(store, micro_batches(batch, 10**6), batch.num_targets)
     torch.testing.assert_close(
         accumulated(store, parts, batch.num_targets), whole, rtol=1e-10, atol=1e-12
     )
@@ -124,8 +124,8 @@ def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
 def test_a_placeholder_does_not_contribute() -> None:
     store = pairs(25)
     batch = everything(store)
-    (whole,) = micro_batches(store, batch, 10**6)
-    (dummy,) = micro_batches(store, batch, 10**6, rank=1000, world_size=1001)
+    (whole,) = micro_batches(batch, 10**6)
+    (dummy,) = micro_batches(batch, 10**6, rank=1000, world_size=1001)
     alone = accumulated(store, [whole], batch.num_targets)
     with_dummy = accumulated(store, [whole, dummy], batch.num_targets)
     torch.testing.assert_close(with_dummy, alone, rtol=0, atol=0)
@@ -136,7 +136,7 @@ def test_a_placeholder_does_not_contribute() -> None:
 def test_gradients_do_not_accumulate_across_updates() -> None:
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 30)
+    parts = micro_batches(batch, 30)
     model = tiny()
     step = stepper(model)
     step(parts, batch.num_targets, 0.0, seed=0)
@@ -154,7 +154,7 @@ def test_dropout_depends_on_the_seed_only() -> None:
     def loss(seed: int, drawn_before: int = 0) -> float:
         model = tiny(dropout=0.5)
         torch.rand(drawn_before)
-        parts = micro_batches(store, batch, 30)
+        parts = micro_batches(batch, 30)
         return stepper(model)(parts, batch.num_targets, 1e-3, seed=seed).loss.item()
 
     assert loss(7) == loss(7, drawn_before=99)
@@ -165,7 +165,7 @@ def test_bf16_gradients_are_close_and_weights_stay_fp32() -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 30)
+    parts = micro_batches(batch, 30)
     gradients = {}
     for precision in ("fp32", "bf16"):
         model = tiny(dtype=torch.float32)
@@ -183,7 +183,7 @@ def test_an_update_with_a_non_finite_gradient_is_skipped(value: float) -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 30)
+    parts = micro_batches(batch, 30)
 
     def trained(bad: int | None) -> tuple[list[Tensor], list[bool]]:
         model = tiny(dtype=torch.float32)
@@ -211,7 +211,7 @@ def test_an_update_with_a_non_finite_gradient_is_skipped(value: float) -> None:
 def test_clipping_equals_torch_clip_grad_norm() -> None:
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 10**6)
+    parts = micro_batches(batch, 10**6)
     plain, limit = tiny(), 0.05
     norm = stepper(plain)(parts, batch.num_targets, 0.0, seed=0).grad_norm
     assert norm > 2 * limit
@@ -232,7 +232,7 @@ def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
     torch.set_default_dtype(torch.float32)
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 30)
+    parts = micro_batches(batch, 30)
     means = {}
     for precision in ("fp32", "fp16"):
         model = tiny(dtype=torch.float32)
@@ -259,7 +259,7 @@ def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
 def test_weight_decay_equals_adamw_and_excludes_vectors() -> None:
     store = pairs(25)
     batch = everything(store)
-    parts = micro_batches(store, batch, 10**6)
+    parts = micro_batches(batch, 10**6)
     model, reference = tiny(), tiny()
     TrainStep(model, OptimizerConfig(weight_decay=0.3), SMOOTHING, "fp32", CPU)(
         parts, batch.num_targets, 1e-2, seed=0

@@ -12,11 +12,11 @@ import torch
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
-from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
-from transformer_mt.data.batching.plan import GlobalBatch
-from transformer_mt.data.batching.sharded_plan import ShardedPlan, epoch_weights
+from transformer_mt.data.batching.pair_sampling import PairSampler, Share
+from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_batch
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
-from transformer_mt.data.store.token_store import Corpus, TokenStore
+from transformer_mt.data.store.token_store import Corpus
 from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.distributed.environment import env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
@@ -52,6 +52,7 @@ class BatchIterator:
         InputError: The tokens do not match their checksums.
 
     Attributes:
+        plan: The pairs of each update over all ranks, as they are stored; counted from 0.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
@@ -70,14 +71,20 @@ class BatchIterator:
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if env_local_rank() == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
-        growth = sampler.growth(train.sample) if sampler else (Growth(), Growth())
-        batch_tokens = max(1, round(job.train.batch_tokens / growth[1].mean))
-        self._plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
-        self.steps_per_epoch = self._plan.steps_per_epoch
+        growth, batch_tokens = None, job.train.batch_tokens
+        if sampler:
+            growth = sampler.growth(train.sample)
+            batch_tokens = max(1, round(batch_tokens / growth.means[1]))
+        self.plan: BatchPlan | ShardedPlan
+        if len(train.source_sizes) == 1:
+            self.plan = BatchPlan(train.sample, batch_tokens, job.train.seed, weights)
+        else:
+            self.plan = ShardedPlan(train, batch_tokens, job.train.seed, weights)
+        self.steps_per_epoch = self.plan.steps_per_epoch
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
-            store, plan = self._plan.first_shard()
-            self.buffer_shape = plan_buffers(store, plan, max_tokens, world.size, growth)
+            shard = self.plan if isinstance(self.plan, BatchPlan) else self.plan.first_shard()
+            self.buffer_shape = plan_buffers(shard, max_tokens, world.size, growth)
 
     def read(self, steps: Iterable[int]) -> Generator[tuple[list[Batch], int], None, None]:
         """This rank's micro-batches of each update, and its number of target tokens.
@@ -88,21 +95,21 @@ class BatchIterator:
         Raises:
             InputError: The tokens do not match their checksums; or a sampling process was killed.
         """
-        shares = (self.global_batch(step) for step in steps)
+        batches = (self.plan[step - 1] for step in steps)
         rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
         if self._sampler:
             stored, workers = map(self._share, steps), num_workers(self._workers)
             processes = min(math.ceil(workers / env_local_size()), _MAX_SAMPLING_PROCESSES)
-            shares = map_ordered(self._sampler, stored, processes)
+            batches = map_ordered(self._sampler, stored, processes)
             rank, world_size = 0, 1
-        with closing(shares):
-            for store, batch in shares:
+        with closing(batches):
+            for batch in batches:
                 if self.buffer_shape is not None:
-                    parts = buffered_batches(store, batch, self.buffer_shape, rank, world_size)
+                    parts = buffered_batches(batch, self.buffer_shape, rank, world_size)
                 else:
-                    limit, few_shapes = self._max_tokens, device == "cpu"
+                    few_shapes = device == "cpu"
                     parts = micro_batches(
-                        store, batch, limit, rank, world_size, few_shapes=few_shapes
+                        batch, self._max_tokens, rank, world_size, few_shapes=few_shapes
                     )
                 if device == "cuda":
                     parts = [part.pin_memory() for part in parts]
@@ -124,23 +131,15 @@ class BatchIterator:
         lengths = np.stack([store.src.lengths, store.tgt.lengths])
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
-        num_targets = int(lengths[1, order].sum())
-        return micro_batches(store, GlobalBatch((order,), num_targets), self._max_tokens)
-
-    def global_batch(self, step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of an update over all ranks, as they are stored."""
-        return self._plan[step - 1]
+        return micro_batches(global_batch(store, [order]), self._max_tokens)
 
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""
-        (store, batch), epoch = self.global_batch(step), (step - 1) // self.steps_per_epoch
-        chunks = split_batch(store, batch, self._world.size)[self._world.rank]
+        batch, epoch = self.plan[step - 1], (step - 1) // self.steps_per_epoch
+        chunks = split_batch(batch, self._world.size)[self._world.rank]
         pairs = np.concatenate(chunks) if chunks else np.concatenate(batch.chunks)[:1]
-        return Share(epoch, pairs, [len(chunk) for chunk in chunks] or [0], store.select(pairs))
-
-    def close(self) -> None:
-        """Ends the thread that plans."""
-        self._plan.close()
+        sizes = list(map(len, chunks)) or [0]
+        return Share(epoch, pairs, sizes, batch.store.select(pairs))
 
 
 def prefetch(items: Generator[T, None, None]) -> Generator[T, None, None]:

@@ -1,6 +1,7 @@
 """Micro-batches: one rank's share of a global batch, in parts that fit the device's memory."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.kernels.shapes import padded_lengths, padded_rows, padded_sequences
 
 
-def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
+def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
     """Splits the pairs of a global batch into shares with similar numbers of tokens.
 
     Returns:
@@ -22,7 +23,7 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
     if num_shares == 1:
         return [list(filter(len, batch.chunks))]
     pairs = np.concatenate(batch.chunks)
-    lengths = store.pair_lengths(pairs)
+    lengths = batch.store.pair_lengths(pairs)
     owners = np.empty(len(pairs), np.int64)
     totals = np.zeros((2, num_shares), np.int64)
     longest_first = np.argsort(-lengths.sum(0), kind="stable")
@@ -43,7 +44,6 @@ def split_batch(store: TokenStore, batch: GlobalBatch, num_shares: int) -> list[
 
 
 def micro_batches(
-    store: TokenStore,
     batch: GlobalBatch,
     max_tokens: int,
     rank: int = 0,
@@ -57,21 +57,20 @@ def micro_batches(
     must take part in the gradient's all-reduce.
 
     Args:
-        store: The training pairs.
         batch: The global batch.
         max_tokens: Maximum number of tokens of either side in a part.
         rank: Number of the rank.
         world_size: Number of ranks.
         few_shapes: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
-    share = split_batch(store, batch, world_size)[rank]
+    share = split_batch(batch, world_size)[rank]
     if not share:
-        placeholder = collate(store, [np.zeros(1, np.int64)], few_shapes=few_shapes)
+        placeholder = collate(batch.store, [np.zeros(1, np.int64)], few_shapes=few_shapes)
         placeholder.tgt_out.fill_(IGNORE_INDEX)
         return [placeholder]
     return [
-        collate(store, buckets, few_shapes=few_shapes)
-        for buckets in _split_by_tokens(store, share, max_tokens)
+        collate(batch.store, buckets, few_shapes=few_shapes)
+        for buckets in _split_by_tokens(batch.store, share, max_tokens)
     ]
 
 
@@ -123,16 +122,13 @@ def _split_by_tokens(
     store: TokenStore, chunks: list[Indices], max_tokens: int
 ) -> Iterator[list[Indices]]:
     """Splits chunks, in order, into parts with at most ``max_tokens`` tokens per side."""
-    pairs = np.concatenate(chunks)
-    chunk_of = np.repeat(np.arange(len(chunks)), [len(chunk) for chunk in chunks])
-    part_of = np.zeros_like(chunk_of)
-    used = np.zeros(2, dtype=np.int64)
+    pairs, chunk_ends = np.concatenate(chunks), np.cumsum(list(map(len, chunks)))
+    starts, used = [0], np.zeros(2, np.int64)
     for i, lengths in enumerate(store.pair_lengths(pairs).T):
         used += lengths
-        part_of[i] = part_of[i - 1] if i else 0
         if i and used.max() > max_tokens:
-            part_of[i] += 1
+            starts.append(i)
             used = lengths.copy()
-    for part in range(part_of[-1] + 1):
-        inside = part_of == part
-        yield [pairs[inside & (chunk_of == c)] for c in np.unique(chunk_of[inside])]
+    for start, end in pairwise([*starts, len(pairs)]):
+        inside = chunk_ends[(start < chunk_ends) & (chunk_ends < end)]
+        yield np.split(pairs[start:end], inside - start)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from transformer_mt.config import AugmentConfig
 from transformer_mt.data.batching.plan import GlobalBatch, global_batch
@@ -40,11 +41,19 @@ class Share(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Number of sampled tokens for each stored token of a side: mean and variance."""
+    """Number of sampled tokens for each stored token, of source and target."""
 
-    mean: float = 1.0
-    variance: float = 0.0
-    """Of the number of tokens around their mean, for each stored one."""
+    means: npt.NDArray[np.float64]
+    """[2] mean."""
+    variances: npt.NDArray[np.float64]
+    """[2] variance of the number of tokens around their mean, for each stored one."""
+
+    def limits(self, src: int, tgt: int) -> tuple[int, int]:
+        """Numbers that stored source and target tokens hardly ever exceed when sampled again."""
+        tokens = np.array([src, tgt])
+        # One percent for the error of the estimate.
+        limits = np.ceil(1.01 * self.means * tokens + 3 * np.sqrt(self.variances * tokens))
+        return int(limits[0]), int(limits[1])
 
 
 @dataclass(frozen=True)
@@ -70,12 +79,12 @@ class PairSampler:
     seed: int
     max_length: int
 
-    def __call__(self, share: Share) -> tuple[TokenStore, GlobalBatch]:
-        """The pairs of the share in a store of their own, and the batch of all of them."""
+    def __call__(self, share: Share) -> GlobalBatch:
+        """The pairs of the share, sampled, in a store of their own."""
         seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
         src, tgt = share.store.src, share.store.tgt
-        if self.augment.rates:
+        if any(vars(self.augment).values()):
             src = self._add_noise(src, rngs)
         if self.strength:
             sample_src, sample_tgt = self._regularizers
@@ -83,23 +92,21 @@ class PairSampler:
             tgt = self._segment(sample_tgt, tgt, rngs)
         chunks = np.split(np.arange(len(rngs)), np.cumsum(share.sizes))[:-1]
         store = TokenStore(src, tgt, max_length_bound=self.max_length)
-        return store, global_batch(chunks, tgt.lengths)
+        return global_batch(store, chunks)
 
-    def growth(self, store: TokenStore) -> tuple[Growth, Growth]:
+    def growth(self, store: TokenStore) -> Growth:
         """Growth of source and target, from some pairs of a store."""
         pairs = np.arange(len(store))
         if len(store) > _GROWTH_RUNS * _GROWTH_RUN:
             starts = np.linspace(0, len(store) - _GROWTH_RUN, _GROWTH_RUNS).astype(np.int64)
             pairs = (starts[:, None] + np.arange(_GROWTH_RUN)).reshape(-1)
         stored = store.select(pairs)
-        sampled, _ = self(Share(0, pairs, [len(pairs)], stored))
+        sampled = self(Share(0, pairs, [len(pairs)], stored)).store
         every = np.arange(len(pairs))
         before, after = stored.pair_lengths(every), sampled.pair_lengths(every)
         totals = before.sum(axis=1)
         means = after.sum(axis=1) / totals
-        variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / totals
-        src, tgt = map(Growth, means.tolist(), variances.tolist())
-        return src, tgt
+        return Growth(means, ((after - means[:, None] * before) ** 2).sum(axis=1) / totals)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -109,7 +116,7 @@ class PairSampler:
 
         A source with characters that are lost stays as it is.
         """
-        rates = [self.augment.rates.get(name, 0.0) for name in NOISES]
+        rates = [getattr(self.augment, name) for name in NOISES]
         drawn = np.array([rng.random(len(NOISES)) for rng in rngs]) < rates
         rows = [side[i] for i in range(len(side))]
         for i in np.flatnonzero(drawn.any(axis=1)).tolist():
@@ -120,7 +127,8 @@ class PairSampler:
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
             normalizer = self.normalizer.of_tag(tag)
-            text = normalizer.restore_src(*self._tokenizer.decode([ids[tags:]]))
+            (text,) = self._tokenizer.decode([ids[tags:]])
+            text = normalizer.restore(text, normalizer.src_lang)
             for noise in noises:
                 text = noise(text, rngs[i])
             (new,) = self._tokenizer.encode([normalizer.src(text)])
@@ -132,7 +140,7 @@ class PairSampler:
     def _segment(
         self, regularizer: SubwordRegularizer, side: Side, rngs: list[np.random.Generator]
     ) -> Side:
-        sampled = Side.from_lengths(*regularizer(side.tokens, side.lengths, rngs))
+        sampled = regularizer(side, rngs)
         too_long = sampled.lengths > self.max_length
         both = Side.from_lengths(
             np.concatenate([sampled.tokens, side.tokens]),

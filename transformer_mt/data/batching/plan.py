@@ -7,13 +7,14 @@ of data, seed and epoch, never of the hardware.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.config import DataConfig
 from transformer_mt.data.store.token_store import Indices, TokenStore
 
 CHUNKS_PER_BATCH = 8
@@ -27,6 +28,8 @@ _BLOCK_BATCHES = 32
 class GlobalBatch:
     """The pairs of one update, over all ranks."""
 
+    store: TokenStore
+    """Where the pairs are."""
     chunks: tuple[Indices, ...]
     """Indices of pairs, each chunk of similar lengths."""
     num_targets: int
@@ -47,6 +50,7 @@ class BatchPlan:
             number of pairs. None: as few as ``batch_tokens`` allows.
 
     Attributes:
+        store: The training pairs.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
     """
 
@@ -58,27 +62,27 @@ class BatchPlan:
         weights: Sequence[float] = (),
         num_updates: int | None = None,
     ):
+        self.store, self._seed = store, seed
         self._src_lengths = _compact(store.src.lengths)
-        self._tgt_lengths = _compact(store.tgt.lengths)
-        self._seed = seed
+        tgt_lengths = _compact(store.tgt.lengths)
         # Both sides of a chunk should have similar lengths, to keep padding low.
-        self._max_lengths = np.maximum(self._src_lengths, self._tgt_lengths)
+        max_lengths = np.maximum(self._src_lengths, tgt_lengths)
         # In every epoch, a position holds a pair with the same sort keys (or nearly the same, where
         # a source has a fractional weight), so that one set of chunk boundaries serves all epochs.
-        self._sort_keys = [self._tgt_lengths, self._max_lengths]
-        self._source_sizes, self._weights = [len(store)], [1.0]
-        if any(weight != 1 for weight in weights):
-            self._source_sizes, self._weights = list(store.source_sizes), list(weights)
-            sources = np.repeat(np.arange(len(weights)), self._source_sizes)
-            self._sort_keys.append(_compact(sources))
-        first_epoch = self._sorted_by_keys(self._select_pairs(0))
+        keys = [tgt_lengths, max_lengths]
+        self._weights = weights if set(weights) - {1} else ()
+        if self._weights:
+            keys.append(_compact(np.repeat(np.arange(len(weights)), store.source_sizes)))
+        self._sort_keys = np.stack(keys)
+        # Their order within one length does not matter.
+        first_epoch = self._sorted_pairs(0, np.random.default_rng([seed]))
         # Pairs of one length are shuffled, so that each chunk has an average number of tokens on
         # both sides: sorted, those with a long source would share one chunk, those with a long
         # target another.
         shuffled = np.random.default_rng([seed]).permutation(len(first_epoch))
-        by_length = np.argsort(self._max_lengths[first_epoch[shuffled]], kind="stable")
+        by_length = np.argsort(max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
-        lengths = self._tgt_lengths[first_epoch[self._position_to_sorted]]
+        lengths = tgt_lengths[first_epoch[self._position_to_sorted]]
         self._chunks_per_batch = CHUNKS_PER_BATCH
         if num_updates is None:
             self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
@@ -88,26 +92,36 @@ class BatchPlan:
             self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
         self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
+        self._chunks: list[npt.NDArray[Any]] = []
         self._batches: list[Indices] = []
-        self._order = first_epoch
 
     def __getitem__(self, step: int) -> GlobalBatch:
         """The global batch of an update, counted from 0 over all epochs."""
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._plan_epoch(epoch)
-        chunks = [
-            self._order[self._boundaries[c] : self._boundaries[c + 1]] for c in self._batches[index]
-        ]
-        return global_batch(chunks, self._tgt_lengths)
+        return global_batch(self.store, map(self._chunks.__getitem__, self._batches[index]))
 
-    def _select_pairs(self, epoch: int) -> npt.NDArray[Any]:
+    def _plan_epoch(self, epoch: int) -> None:
+        rng = np.random.default_rng([self._seed, epoch])
+        pairs = self._sorted_pairs(epoch, rng)[self._position_to_sorted]
+        self._chunks = np.split(pairs, self._boundaries[1:-1])
+        starts = self._boundaries[:-1]
+        src_tokens = np.add.reduceat(self._src_lengths[pairs], starts, dtype=np.int64)
+        self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
+        self._epoch = epoch
+
+    def _sorted_pairs(self, epoch: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Indices of the pairs of an epoch, shuffled and then sorted by their keys."""
+        pairs = _compact(np.arange(len(self.store)))
+        pairs = rng.permutation(self._weighted_pairs(epoch) if self._weights else pairs)
+        return pairs[np.lexsort(self._sort_keys[:, pairs])]
+
+    def _weighted_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
-        if len(self._weights) == 1 and self._weights[0] == 1:
-            return _compact(np.arange(self._source_sizes[0]))
         selected, start = [], 0
         sorted_pairs = np.lexsort(self._sort_keys)  # source by source
-        for size, weight in zip(self._source_sizes, self._weights, strict=True):
+        for size, weight in zip(self.store.source_sizes, self._weights, strict=True):
             pairs = sorted_pairs[start : start + size]
             whole, fraction = divmod(weight, 1.0)
             selected += [pairs] * int(whole)
@@ -118,26 +132,36 @@ class BatchPlan:
             start += size
         return _compact(np.concatenate(selected))
 
-    def _sorted_by_keys(self, pairs: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return pairs[np.lexsort([key[pairs] for key in self._sort_keys])]
 
-    def _plan_epoch(self, epoch: int) -> None:
-        rng = np.random.default_rng([self._seed, epoch])
-        pairs = self._sorted_by_keys(rng.permutation(self._select_pairs(epoch)))
-        self._order = pairs[self._position_to_sorted]
-        src_tokens = np.add.reduceat(
-            self._src_lengths[self._order], self._boundaries[:-1], dtype=np.int64
-        )
-        self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
-        self._epoch = epoch
+def global_batch(store: TokenStore, chunks: Iterable[npt.NDArray[Any]]) -> GlobalBatch:
+    """A global batch of chunks of pairs, each sorted by the lengths of their targets."""
+    by_length, num_targets = [], 0
+    for chunk in chunks:
+        indices = chunk.astype(np.int64)
+        lengths = store.pair_lengths(indices)[1]
+        by_length.append(indices[np.argsort(lengths, kind="stable")])
+        num_targets += int(lengths.sum())
+    return GlobalBatch(store, tuple(by_length), num_targets)
 
 
-def global_batch(chunks: Sequence[npt.NDArray[Any]], tgt_lengths: npt.NDArray[Any]) -> GlobalBatch:
-    """A global batch of chunks of pairs, each sorted by their target lengths, [pairs]."""
-    by_length = (
-        chunk[np.argsort(tgt_lengths[chunk], kind="stable")].astype(np.int64) for chunk in chunks
-    )
-    return GlobalBatch(tuple(by_length), sum(int(tgt_lengths[chunk].sum()) for chunk in chunks))
+def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
+    """How often a pair of each training source occurs in an epoch; empty: each pair once.
+
+    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
+    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
+    equal; the pairs of the largest source occur once. Of each source at least one pair occurs.
+
+    Args:
+        config: Weights or temperature.
+        source_sizes: Number of pairs of each source, after cleaning.
+    """
+    if not config.weights and config.temperature == 1 and all(source_sizes):
+        return []
+    weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
+    return [
+        max(weight, 1 / size) * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
+        for weight, size in zip(weights, source_sizes, strict=True)
+    ]
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -12,17 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.config import DataConfig
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Corpus, TokenStore
-from transformer_mt.errors import InputError
 
 _ORDER_SEED, _SHARD_SEED = 2, 3
 """Last numbers of the seeds: none is 0, because trailing zeros do not change a seed."""
-
-
-MAX_EPOCH_FACTOR = 100
-"""Maximum size of an epoch relative to the corpus; larger ones are refused."""
 
 
 class ShardedPlan:
@@ -43,24 +37,18 @@ class ShardedPlan:
     def __init__(self, corpus: Corpus, batch_tokens: int, seed: int, weights: Sequence[float] = ()):
         self._corpus, self._batch_tokens = corpus, batch_tokens
         self._seed, self._weights = seed, weights
-        self._whole: BatchPlan | None = None
         self._updates = self._count_updates()
-        if len(corpus.source_sizes) == 1:
-            self._whole = BatchPlan(corpus.sample, batch_tokens, seed, weights)
-            self._updates = np.array([self._whole.steps_per_epoch])
         self.steps_per_epoch = int(self._updates.sum())
         self._visited = np.flatnonzero(self._updates)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-shard")
-        self._planned: dict[int, Future[tuple[TokenStore, BatchPlan]]] = {}
+        self._planned: dict[int, Future[BatchPlan]] = {}
 
-    def __getitem__(self, step: int) -> tuple[TokenStore, GlobalBatch]:
-        """The shard and the global batch of an update, counted from 0 over all epochs.
+    def __getitem__(self, step: int) -> GlobalBatch:
+        """The global batch of an update, counted from 0 over all epochs.
 
         Raises:
             InputError: The shard is damaged.
         """
-        if self._whole:
-            return self._corpus.sample, self._whole[step]
         epoch, index = divmod(step, self.steps_per_epoch)
         order, ends = self._order_of_epoch(epoch)
         place = int(np.searchsorted(ends, index, side="right"))
@@ -69,36 +57,20 @@ class ShardedPlan:
         self._planned = {
             v: self._planned.get(v) or self._thread.submit(self._plan_visit, v) for v in wanted
         }
-        store, plan = self._planned[visit].result()
-        updates = int(self._updates[number])
-        return store, plan[epoch * updates + index - int(ends[place]) + updates]
+        plan, updates = self._planned[visit].result(), int(self._updates[number])
+        return plan[epoch * updates + index - int(ends[place]) + updates]
 
-    def first_shard(self) -> tuple[TokenStore, BatchPlan]:
-        """A shard and its plan, with updates as large as in all shards."""
-        if self._whole:
-            return self._corpus.sample, self._whole
+    def first_shard(self) -> BatchPlan:
+        """The plan of a shard, with updates as large as in all shards."""
         number = int(self._visited[0])
-        store = TokenStore.load(self._corpus.shards[number])
-        return store, self._plan(number, store)
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._thread.shutdown(cancel_futures=True)
+        return self._plan(number, TokenStore.load(self._corpus.shards[number]))
 
     def _count_updates(self) -> npt.NDArray[np.int64]:
         """[shards] number of updates, of at most ``batch_tokens`` unless pairs are long."""
         sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
         weights = np.array(self._weights or [1.0] * sizes.shape[1])
         whole = np.floor(weights)
-        by_source = whole * sizes + np.round((weights - whole) * sizes)
-        for source in np.flatnonzero((weights > 0) & sizes.any(axis=0) & ~by_source.any(axis=0)):
-            raise InputError(
-                f"data.weights: source {source + 1} is so small that none of its pairs would be "
-                f"seen with a weight of {weights[source]:g}: set a larger weight, or remove it"
-            )
-        pairs = by_source.sum(axis=1)
-        if not pairs.any():
-            raise InputError("data.weights leave no pairs to train on: set larger weights")
+        pairs = (whole * sizes + np.round((weights - whole) * sizes)).sum(axis=1)
         targets = np.maximum(1, tokens @ weights)
         # Each chunk may have half a pair too much at both ends.
         margin = CHUNKS_PER_BATCH * targets / np.maximum(1, pairs)
@@ -111,46 +83,16 @@ class ShardedPlan:
         order = rng.permutation(self._visited)
         return order, np.cumsum(self._updates[order])
 
-    def _plan_visit(self, visit: int) -> tuple[TokenStore, BatchPlan]:
+    def _plan_visit(self, visit: int) -> BatchPlan:
         epoch, place = divmod(visit, len(self._visited))
         number = int(self._order_of_epoch(epoch)[0][place])
         store = TokenStore.load(self._corpus.shards[number])
         store.verify()  # which also reads it ahead
         plan = self._plan(number, store)
         plan[epoch * plan.steps_per_epoch]  # plans the epoch
-        return store, plan
+        return plan
 
     def _plan(self, number: int, store: TokenStore) -> BatchPlan:
         rng = np.random.default_rng([self._seed, number, _SHARD_SEED])
         seed, updates = int(rng.integers(2**63)), int(self._updates[number])
         return BatchPlan(store, self._batch_tokens, seed, self._weights, updates)
-
-
-def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
-    """How often a pair of each training source occurs in an epoch.
-
-    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
-    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
-    equal; the pairs of the largest source occur once.
-
-    Args:
-        config: Weights or temperature.
-        source_sizes: Number of pairs of each source, after cleaning.
-
-    Raises:
-        InputError: An epoch would be more than ``MAX_EPOCH_FACTOR`` times as large as the corpus.
-    """
-    weights = config.weights or [1.0] * len(source_sizes)
-    largest = max(source_sizes, default=0)
-    times = [
-        weight * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
-        for weight, size in zip(weights, source_sizes, strict=True)
-    ]
-    total = sum(n * size for n, size in zip(times, source_sizes, strict=True))
-    if total > MAX_EPOCH_FACTOR * sum(source_sizes):
-        raise InputError(
-            f"data.weights={list(config.weights)} make an epoch of {total:,.0f} pairs from "
-            f"{sum(source_sizes):,}: a weight is how often a pair occurs in an epoch; set it as in "
-            "data.weights=[1, 0.5]"
-        )
-    return times

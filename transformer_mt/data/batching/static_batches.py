@@ -7,7 +7,6 @@ with *dummy pairs*, which attend only to themselves and which the loss ignores. 
 when eight GPUs share an update.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,31 +44,30 @@ class BufferShape:
 
 
 def plan_buffers(
-    store: TokenStore,
     plan: BatchPlan,
     max_tokens: int,
     world_size: int = 1,
-    growth: tuple[Growth, Growth] = (Growth(), Growth()),
+    growth: Growth | None = None,
 ) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
     Args:
-        store: The training pairs.
-        plan: Their global batches.
+        plan: The global batches of the training pairs.
         max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
-        growth: Growth of source and target when pairs are sampled.
+        growth: Growth of the pairs if they are sampled.
     """
-    max_length = _round_up(store.max_length)
+    max_length = _round_up(plan.store.max_length)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
-    largest = max(_largest_share(store, batches, 1)[:2])
+    largest = max(_largest_share(batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:
-        *sides, pairs = _largest_share(store, batches, parts * world_size)
-        src, tgt = map(_grown, sides, growth)
+        src, tgt, pairs = _largest_share(batches, parts * world_size)
+        if growth:
+            src, tgt = growth.limits(src, tgt)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
-        minimum = _round_up(store.max_length + dummies)
+        minimum = _round_up(plan.store.max_length + dummies)
         src, tgt = (max(_round_up(side + 2), minimum) for side in (src, tgt))
         if max(src, tgt) <= max(max_tokens, minimum) or pairs == 1:
             return BufferShape(src, tgt, pairs + dummies, max_length, parts)
@@ -77,13 +75,15 @@ def plan_buffers(
 
 
 def buffered_batches(
-    store: TokenStore, batch: GlobalBatch, shape: BufferShape, rank: int = 0, world_size: int = 1
+    batch: GlobalBatch, shape: BufferShape, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
     """One rank's share of a global batch in buffers; an empty share is a buffer of dummies."""
-    shares = split_batch(store, batch, shape.parts * world_size)[rank::world_size]
+    shares = split_batch(batch, shape.parts * world_size)[rank::world_size]
     empty = np.empty(0, np.int64)
     return [
-        buffer for share in shares for buffer in fill(store, np.concatenate([empty, *share]), shape)
+        buffer
+        for share in shares
+        for buffer in fill(batch.store, np.concatenate([empty, *share]), shape)
     ]
 
 
@@ -105,26 +105,16 @@ def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
     return [buffer]
 
 
-def _largest_share(
-    store: TokenStore, batches: list[GlobalBatch], num_shares: int
-) -> tuple[int, int, int]:
+def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, int, int]:
     """Maximum source tokens, target tokens and pairs in a share of any batch."""
-    shares = [
-        np.concatenate(share)
+    lengths = [
+        batch.store.pair_lengths(np.concatenate(share))
         for batch in batches
-        for share in split_batch(store, batch, num_shares)
+        for share in split_batch(batch, num_shares)
         if share
     ]
-    src, tgt = np.max([store.pair_lengths(pairs).sum(axis=1) for pairs in shares], axis=0).tolist()
-    return src, tgt, max(len(pairs) for pairs in shares)
-
-
-def _grown(tokens: int, growth: Growth) -> int:
-    """Tokens that as many stored tokens hardly ever exceed when they are sampled again."""
-    if growth == Growth():
-        return tokens
-    # One percent for the error of the estimate.
-    return math.ceil(1.01 * growth.mean * tokens + 3 * math.sqrt(growth.variance * tokens))
+    src, tgt, pairs = np.max([[*side.sum(axis=1), side.shape[1]] for side in lengths], axis=0)
+    return int(src), int(tgt), int(pairs)
 
 
 def _dummy_lengths(

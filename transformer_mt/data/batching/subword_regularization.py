@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _CACHED_WORDS = 2**14
@@ -53,28 +54,20 @@ class SubwordRegularizer:
         is_bpe = all(score.is_integer() for score in scores.values())
         self._model = (BPEDropout if is_bpe else UnigramSampling)(scores, strength)
 
-    def __call__(
-        self,
-        tokens: npt.NDArray[Any],
-        lengths: npt.NDArray[np.int32],
-        rngs: Sequence[np.random.Generator],
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-        """Resegments encoded sentences, each independently of the others.
+    def __call__(self, side: Side, rngs: Sequence[np.random.Generator]) -> Side:
+        """The same text in sampled segmentations, each independent of the others.
 
         Args:
-            tokens: [N] token ids of all sequences, concatenated; each ends with the end symbol.
-            lengths: [sequences] number of tokens of each sequence.
-            rngs: [sequences] random number generator of each sequence.
-
-        Returns:
-            Tokens and lengths of the same text in sampled segmentations.
+            side: Encoded sentences; each ends with the end symbol.
+            rngs: Random number generator of each sentence.
         """
+        tokens, lengths = side.tokens, side.lengths
         is_text = self._is_text[tokens]
         is_start = self._starts_word[tokens]
         is_start[1:] |= ~is_text[:-1]  # the end symbol of a sequence is not text
         starts = np.flatnonzero(is_start)
         if not len(starts):
-            return tokens, lengths
+            return side
         counts = np.diff(starts, append=len(tokens))
         token_characters = self._num_characters[tokens]
         characters = np.add.reduceat(token_characters, starts)
@@ -98,7 +91,7 @@ class SubwordRegularizer:
         new += ids[done:]
         sequence = np.searchsorted(np.cumsum(lengths), starts, side="right")
         grown = np.bincount(sequence, growth, len(lengths)).astype(np.int32)
-        return np.array(new, tokens.dtype), lengths + grown
+        return Side.from_lengths(np.array(new, tokens.dtype), lengths + grown)
 
 
 class BPEDropout:

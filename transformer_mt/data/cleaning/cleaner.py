@@ -4,8 +4,9 @@ A pair meets the filters of text first (``Cleaner.check_text``), those of length
 (``Cleaner.check_lengths``), and then those that compare it with other pairs by their hashes.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Any
 
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.filters import SideFilter, active_filters
@@ -39,7 +40,8 @@ class Cleaner:
         *,
         target_only: bool = False,
     ):
-        config, (src_lang, tgt_lang) = data.cleaning, languages or data.languages(None)
+        self._config = config = data.cleaning
+        src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
@@ -48,7 +50,6 @@ class Cleaner:
                 self._text.append((f.name, _either_side(src_test, f.side(config, tgt_lang))))
             elif f.text and not target_only:
                 self._text.append((f.name, f.text))
-        self._lengths = [(f.name, f.lengths(config)) for f in active_filters(config) if f.lengths]
 
     def normalize(self, pair: Pair) -> Pair:
         """Normalises both sides."""
@@ -63,7 +64,11 @@ class Cleaner:
 
         Both numbers include the end symbol.
         """
-        return next((name for name, drops in self._lengths if drops(num_src, num_tgt)), None)
+        shorter, longer = sorted((num_src, num_tgt))
+        if longer > self._config.max_tokens:
+            return "length"
+        limit = (self._config.max_ratio or inf) * shorter + self._config.ratio_slack
+        return "length_ratio" if longer > limit else None
 
 
 def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, str], bool]:
@@ -99,26 +104,23 @@ def clean_text(data: DataConfig, pairs: Iterable[tuple[int, Pair]]) -> list[Pair
 class CleaningReport:
     """Number of pairs read, and number that each filter dropped, with the first few of them.
 
+    Args:
+        config: Names the active filters.
+        content: A report as ``to_json`` returned it; None: an empty one.
+
     Attributes:
         total: Number of pairs read; the reader adds to it.
         dropped: Number of pairs that each filter dropped; a pair counts for the first that did.
         examples: The first dropped pairs of each filter.
     """
 
-    def __init__(self, config: CleaningConfig):
+    def __init__(self, config: CleaningConfig, content: Mapping[str, Any] | None = None):
         self._descriptions = {f.name: f.describe(config) for f in active_filters(config)}
-        self.total = 0
-        self.dropped = dict.fromkeys(self._descriptions, 0)
+        content = content or {"total": 0, "dropped": {}, "examples": {}}
+        self.total: int = content["total"]
+        self.dropped: dict[str, int] = dict.fromkeys(self._descriptions, 0) | content["dropped"]
         self.examples: dict[str, list[dict[str, str]]] = {name: [] for name in self.dropped}
-
-    @classmethod
-    def from_json(cls, config: CleaningConfig, content: Any) -> Self:
-        """Reads a report that ``to_json`` wrote."""
-        report = cls(config)
-        report.total = content["total"]
-        report.dropped.update(content["dropped"])
-        report.examples.update(content["examples"])
-        return report
+        self.examples |= content["examples"]
 
     @property
     def kept(self) -> int:

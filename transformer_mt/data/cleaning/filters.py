@@ -10,7 +10,6 @@ To add a filter: its settings in ``CleaningConfig``, its function, and its entry
 import hashlib
 import html
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +27,6 @@ from transformer_mt.errors import InputError
 
 SideFilter = Callable[[str], bool]
 """Whether to drop a pair, given the text of one of its sides."""
-
-LengthFilter = Callable[[int, int], bool]
-"""Whether to drop a pair, given the number of subwords of its two sides, end symbols included."""
 
 MAX_PHRASE_WORDS = 4
 """Maximum number of words in a repeated phrase that ``repeated_words`` finds."""
@@ -79,20 +75,12 @@ def markup(text: str) -> bool:
     return "<" in text and bool(_TAG.search(text))
 
 
-class _Folding(dict[int, int | None]):
-    """Translation table that removes spaces, punctuation and symbols."""
-
-    def __missing__(self, code: int) -> int | None:
-        kept = unicodedata.category(chr(code))[0] in "LMN"
-        return self.setdefault(code, code if kept else None)
-
-
-_FOLDING = _Folding()
+_NEITHER_LETTERS_NOR_DIGITS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 
 
 def fold(text: str) -> str:
     """The text without case, spaces and punctuation, to find near-identical sentences."""
-    return text.casefold().translate(_FOLDING)
+    return _NEITHER_LETTERS_NOR_DIGITS.sub("", text.casefold())
 
 
 def identical(src: str, tgt: str) -> bool:
@@ -199,17 +187,6 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def too_long(config: CleaningConfig) -> LengthFilter:
-    """A side has more than ``max_tokens`` subwords."""
-    return lambda num_src, num_tgt: max(num_src, num_tgt) > config.max_tokens
-
-
-def unequal_lengths(config: CleaningConfig) -> LengthFilter:
-    """The longer side has more than ``max_ratio`` · shorter side + ``ratio_slack`` subwords."""
-    ratio, slack = config.max_ratio or inf, config.ratio_slack
-    return lambda *lengths: max(lengths) > ratio * min(lengths) + slack
-
-
 def hash_text(text: str) -> int:
     r"""64-bit hash of a text, the same in every process and on every machine.
 
@@ -226,8 +203,9 @@ def hash_text(text: str) -> int:
 class Filter:
     """Registration of a filter.
 
-    A filter tests one ``side``, the ``text`` of both, or their ``lengths``. One without such a test
-    compares hashes: with earlier pairs (``DUPLICATE_KEYS``), or with the validation and test set.
+    A filter tests one ``side`` or the ``text`` of both. Those without such a test compare encoded
+    lengths (``Cleaner.check_lengths``), or hashes: with earlier pairs (``DUPLICATE_KEYS``), or with
+    the validation and test set.
     """
 
     name: str
@@ -238,8 +216,6 @@ class Filter:
     """Makes the test of the normalised text of a side, given its language."""
     text: Callable[[str, str], bool] | None = None
     """Test of the normalised text of both sides."""
-    lengths: Callable[[CleaningConfig], LengthFilter] | None = None
-    """Makes the test of the encoded lengths."""
 
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
@@ -257,8 +233,8 @@ FILTERS = (
     Filter("script", ("min_script_share",), side=wrong_script),
     Filter("identical", ("drop_identical",), text=identical),
     Filter("language", ("min_language_probability",), side=wrong_language),
-    Filter("length", ("max_tokens",), lengths=too_long),
-    Filter("length_ratio", ("max_ratio", "ratio_slack"), lengths=unequal_lengths),
+    Filter("length", ("max_tokens",)),
+    Filter("length_ratio", ("max_ratio", "ratio_slack")),
     Filter("held_out", ("drop_held_out",)),
     Filter("duplicate_pair", ("deduplicate",)),
     Filter("duplicate_source", ("deduplicate_sources",)),

@@ -253,7 +253,7 @@ def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
     try:
         with np.load(path) as file:
             arrays = dict(file)  # reading checks the checksum of each
-        return CleaningReport.from_json(config, json.loads(arrays["report"].tobytes()))
+        return CleaningReport(config, json.loads(arrays["report"].tobytes()))
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
         return None
 

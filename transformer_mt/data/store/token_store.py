@@ -3,13 +3,14 @@
 4.5 million pairs take about 0.6 GB, and a process holds only the pages that it reads. A corpus that
 is too large for one token store has many shards. Each is a token store with a random part of the
 pairs of every data source, so it has the mixture of the whole and can be planned, read and verified
-by itself.
+by itself. Which shard a pair belongs to depends only on its number and on the number of shards.
 """
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,6 +30,12 @@ ARRAYS = ("src.tokens", "src.offsets", "tgt.tokens", "tgt.offsets")
 
 _HEADER = {"dtype": str, "tokens": dict, "sources": list, "longest": int, "sha256": str}
 """Keys of the header, ``meta.json``, and the types of their values."""
+
+_SEED = 5
+"""Seed of the division into shards, the same in all runs, which share the encoded corpus."""
+
+_BUFFER_BYTES = 2**16
+"""Bytes that are written to a file at a time: of many shards, a part has little for each."""
 
 Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
@@ -76,7 +83,7 @@ class Side:
     def from_lists(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """A side in memory, from its sequences."""
         tokens = np.fromiter(chain.from_iterable(sequences), np.uint32)
-        return cls.from_lengths(tokens, np.array([len(s) for s in sequences], np.int32))
+        return cls.from_lengths(tokens, np.fromiter(map(len, sequences), np.int32))
 
 
 @dataclass(frozen=True)
@@ -108,19 +115,13 @@ class TokenStore:
 
     def pair_lengths(self, indices: Indices) -> Indices:
         """[2, B] source and target lengths of the pairs at ``indices`` [B]."""
-        sides = (self.src.offsets, self.tgt.offsets)
-        return np.stack([offsets[indices + 1] - offsets[indices] for offsets in sides])
+        src, tgt, ends = self.src.offsets, self.tgt.offsets, indices + 1
+        return np.stack([src[ends] - src[indices], tgt[ends] - tgt[indices]])
 
     def select(self, indices: Indices) -> "TokenStore":
         """Copies the pairs at ``indices`` [B] into memory."""
         src, tgt = (Side.from_lengths(*side.gather(indices)) for side in (self.src, self.tgt))
         return TokenStore(src, tgt)
-
-    @property
-    def source_tokens(self) -> tuple[int, ...]:
-        """Number of target tokens of each data source."""
-        bounds = np.cumsum([0, *self.source_sizes])
-        return tuple(np.diff(self.tgt.offsets[bounds]).tolist())
 
     @classmethod
     def load(cls, folder: Path) -> "TokenStore":
@@ -178,13 +179,14 @@ class Corpus:
             InputError: The folder is damaged.
         """
         shards = tuple(sorted(folder.glob("shard-*")))
-        if not shards or shards != tuple(map(folder.joinpath, shard_names(len(shards)))):
+        if not shards or not shards[0].name.endswith(f"-of-{len(shards):05}"):
             raise damaged(folder, "a shard is missing")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has five open files
             store = TokenStore.load(shard)
             sizes.append(store.source_sizes)
-            tokens.append(store.source_tokens)
+            sources = np.cumsum([0, *store.source_sizes])
+            tokens.append(np.diff(store.tgt.offsets[sources]))
             fingerprints.append(store.fingerprint)
         fingerprint = fingerprints[0]
         if len(shards) > 1:
@@ -193,9 +195,101 @@ class Corpus:
         return cls(sample, np.array(sizes), np.array(tokens), fingerprint, shards)
 
 
-def shard_names(count: int) -> list[str]:
-    """Folders of the shards of a corpus, in order."""
-    return [f"shard-{number:05}-of-{count:05}" for number in range(1, count + 1)]
+def write_corpus(
+    folder: Path,
+    parts: Iterable[tuple[int, TokenStore]],
+    *,
+    num_shards: int,
+    vocab_size: int,
+    num_sources: int,
+) -> None:
+    """Writes a corpus, one part at a time, into an existing folder.
+
+    Files and checksums do not depend on how the corpus is divided into parts.
+
+    Args:
+        folder: Where to write.
+        parts: The corpus, source by source: the number of the source and some of its pairs.
+        num_shards: Number of shards, at most the number of pairs.
+        vocab_size: Number of token ids.
+        num_sources: Number of data sources.
+    """
+    writers = [
+        _ShardWriter(
+            folder / f"shard-{number:05}-of-{num_shards:05}", token_type(vocab_size), num_sources
+        )
+        for number in range(1, num_shards + 1)
+    ]
+    shard_of_next = _random_shards(num_shards)
+    for source, pairs in parts:
+        shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
+        order = np.argsort(shards, kind="stable")
+        bounds = np.searchsorted(shards[order], np.arange(num_shards + 1)).tolist()
+        by_shard = pairs.select(order)
+        for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
+            writer.append(source, by_shard, start, stop)
+    max_length = max(writer.max_length for writer in writers)
+    for writer in writers:
+        writer.finish(max_length)
+
+
+def _random_shards(count: int) -> Iterator[int]:
+    """The shard of each pair, in order; of as many pairs as shards, each gets one."""
+    rng = np.random.default_rng(_SEED)
+    while True:
+        yield from rng.permuted(np.tile(np.arange(count), (1000, 1)), axis=1).ravel().tolist()
+
+
+class _ShardWriter:
+    """Writes a token store, one part at a time. ``meta.json`` is written last.
+
+    Its files are open only while they are written: there may be more shards than a process may open
+    files.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], num_sources: int):
+        self.max_length = 0
+        self._folder, self._dtype = folder, dtype
+        self._source_sizes = [0] * num_sources
+        self._num_tokens = {"src": 0, "tgt": 0}
+        self._unwritten = {name: bytearray() for name in ARRAYS}
+        folder.mkdir()
+        for name in self._num_tokens:
+            self._write(f"{name}.offsets", np.zeros(1, np.int64))
+
+    def append(self, source: int, pairs: TokenStore, start: int, stop: int) -> None:
+        """Adds the pairs from ``start`` to ``stop - 1``, which are from one data source."""
+        for name, side in (("src", pairs.src), ("tgt", pairs.tgt)):
+            bounds = side.offsets[start : stop + 1]
+            self._write(f"{name}.tokens", side.tokens[bounds[0] : bounds[-1]].astype(self._dtype))
+            self._write(f"{name}.offsets", bounds[1:] - bounds[0] + self._num_tokens[name])
+            self._num_tokens[name] += int(bounds[-1] - bounds[0])
+            self.max_length = max(self.max_length, int(np.diff(bounds).max(initial=0)))
+        self._source_sizes[source] += stop - start
+
+    def finish(self, max_length: int) -> None:
+        """Writes the header, with the length of the longest sequence of all shards."""
+        for name in ARRAYS:
+            self._flush(name)
+        meta = {
+            "format": FORMAT,
+            "dtype": self._dtype.name,
+            "tokens": self._num_tokens,
+            "longest": max_length,
+            "sources": self._source_sizes,
+            "sha256": checksum(self._folder),
+        }
+        (self._folder / "meta.json").write_text(json.dumps(meta))
+
+    def _write(self, name: str, array: npt.NDArray[Any]) -> None:
+        self._unwritten[name] += array.tobytes()
+        if len(self._unwritten[name]) >= _BUFFER_BYTES:
+            self._flush(name)
+
+    def _flush(self, name: str) -> None:
+        with (self._folder / name).open("ab") as file:
+            file.write(self._unwritten[name])
+        self._unwritten[name].clear()
 
 
 def checksum(folder: Path) -> str:

@@ -72,6 +72,8 @@ class Tokenizer:
             raise InputError(f"cannot load the vocabulary {model}: {reason}") from None
         self.vocabulary = own if pieces is None else pieces
         """All pieces, by id."""
+        self.vocab_size = len(self.vocabulary)
+        """Number of pieces, special symbols included."""
         self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
         self.tags: dict[str, int] = {}
         """Id of each symbol that a source line may start with (``data/text/tags.py``): a control
@@ -114,11 +116,6 @@ class Tokenizer:
         return sides == (other.vocabulary, other.tgt.vocabulary)
 
     @property
-    def vocab_size(self) -> int:
-        """Number of pieces, special symbols included."""
-        return len(self.vocabulary)
-
-    @property
     def num_ids(self) -> int:
         """Number of pieces of the larger vocabulary of the two languages."""
         return max(self.vocab_size, self.tgt.vocab_size)
@@ -154,11 +151,11 @@ class Tokenizer:
 
     def encode(self, lines: Iterable[str]) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none."""
+        lines = map(one_line, lines)
+        if self._ids is None:
+            return list(map(self._sp.encode, lines))
         encoded = []
-        for line in map(one_line, lines):
-            if self._ids is None:
-                encoded.append(self._sp.encode(line))
-                continue
+        for line in lines:
             tag = _TAG.match(line)
             tags = [tag[0]] if tag else []  # <unk> if there is no such language
             pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
@@ -172,6 +169,8 @@ class Tokenizer:
 
     def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
         """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``."""
+        if not self.tags:
+            return self.encode(map(normalizer.src, lines))
         encoded = []
         for line in lines:
             tag, text = split_tag(line, self.tags)
@@ -220,6 +219,30 @@ def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
         name = path.name if vocabulary.is_dir() else run_layout.TOKENIZER
         with files.atomic(folder / name) as temporary:
             shutil.copyfile(path, temporary)
+
+
+def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
+    """Copies a vocabulary to a folder, with tags that it does not have as its last pieces.
+
+    Raises:
+        InputError: A tag is a piece of text of the vocabulary.
+    """
+    from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+    source = Tokenizer.load(vocabulary)
+    for tag in tags:
+        if tag in source.vocabulary:
+            raise InputError(f"tag={tag} is a piece of text in {vocabulary}: choose another tag")
+    copy_vocabulary(vocabulary, folder)
+    model, *others = vocabulary_files(folder)
+    if others[1:]:
+        pieces = {piece: i for i, piece in enumerate([*source.vocabulary, *tags])}
+        files.write_json(others[1], pieces)
+        return
+    proto = sentencepiece_proto.ModelProto.FromString(model.read_bytes())  # type: ignore[attr-defined]
+    for tag in tags:
+        proto.pieces.add(piece=tag, type=sentencepiece_proto.ModelProto.SentencePiece.CONTROL)  # type: ignore[attr-defined]
+    model.write_bytes(proto.SerializeToString())
 
 
 def vocabulary_checksum(vocabulary: Path) -> str:
@@ -288,7 +311,10 @@ def train_tokenizer(
             control_symbols=[*tags],
         )
     except RuntimeError as error:
-        raise InputError(_explain(str(error), config)) from None
+        reason = str(error).rpartition("] ")[2] or "every training line is empty"
+        raise InputError(
+            f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
+        ) from None
     return model.getvalue()
 
 
@@ -308,21 +334,3 @@ def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
         elif (position := rng.randrange(number + 1)) < size:
             sample[position] = item
     return sample
-
-
-def _explain(error: str, config: TokenizerConfig) -> str:
-    """Turns an error of SentencePiece into what to change."""
-    if highest := re.search(r"value <= (\d+)", error):
-        return (
-            f"tokenizer.vocab_size={config.vocab_size} is too large for this text: set "
-            f"tokenizer.vocab_size={highest[1]} or less"
-        )
-    if lowest := re.search(r"smaller than required_chars\. \d+ vs (\d+)", error):
-        return (
-            f"tokenizer.vocab_size={config.vocab_size} is too small for the characters of "
-            f"this text (with special and byte pieces): set it to {lowest[1]} or more, or lower "
-            "tokenizer.character_coverage"
-        )
-    if "sentences_.empty()" in error or "!sentences" in error:
-        return "there is no text to train a vocabulary on: every training line is empty"
-    return f"SentencePiece could not train a vocabulary: {' '.join(error.split())}"

@@ -3,7 +3,6 @@
 import bz2
 import codecs
 import gzip
-import hashlib
 import io
 import lzma
 import re
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import expand_user
+from transformer_mt.files import expand_user, sha256
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
@@ -24,14 +23,14 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""
 
-_MAGIC = (
-    (b"\x1f\x8b", ".gz", "zcat"),
-    (b"\x28\xb5\x2f\xfd", ".zst", "zstdcat"),
-    (b"\xfd7zXZ\0", ".xz", "xzcat"),
-    (b"BZh91AY&SY", ".bz2", "bzcat"),
-    (b"PK\x03\x04", ".zip", "unzip"),
-)
-"""Magic number (never the start of a text), suffix and unpacking command of each format."""
+_UNPACKERS = {
+    b"\x1f\x8b": "zcat",
+    b"\x28\xb5\x2f\xfd": "zstdcat",
+    b"\xfd7zXZ\0": "xzcat",
+    b"BZh91AY&SY": "bzcat",
+    b"PK\x03\x04": "unzip",
+}
+"""Magic number of each compressed format, never the start of a text → unpacking command."""
 
 READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a damaged file raises, plain or compressed."""
@@ -116,10 +115,9 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 def refuse_compressed(first: bytes, name: str) -> None:
     """Raises ``InputError`` if a file that should be text starts as a compressed file does."""
-    for magic, suffix, command in _MAGIC:
+    for magic, command in _UNPACKERS.items():
         if first.startswith(magic):
-            rename = f"give its name the suffix {suffix}, or " if suffix in COMPRESSED else ""
-            raise InputError(f"{name} is compressed: {rename}decompress it with {command}")
+            raise InputError(f"{name} is compressed: decompress it with {command}")
 
 
 def damaged(name: str, line: int, error: Exception) -> InputError:
@@ -161,12 +159,9 @@ class AlignedFile:
         self._name = f"{key}={path}"
         if path.exists() and not path.is_file():
             raise InputError(f"{self._name} must be a file, because it is read twice")
-        self._num_lines, digest = 0, hashlib.sha256()
-        for line in read_lines(path):
-            self._num_lines += 1
-            digest.update(line.encode() + b"\n")
-        self.checksum = digest.hexdigest()
-        """SHA-256 of its lines."""
+        self._num_lines = sum(1 for _ in read_lines(path))
+        self.checksum = sha256(path)
+        """SHA-256 of the file."""
         self._lines, self._next_line = read_lines(path), 1
 
     def check_line_count(self, num_lines: int) -> None:

@@ -13,12 +13,13 @@ characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which re
 import html
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, partial
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.text.languages import base_language
+from transformer_mt.data.text.tags import split_tag
 
 _PUNCTUATION = {
     '"': "“”„‟«»″＂〝〞",
@@ -53,19 +54,21 @@ class Normalizer:
     name: str
     src_lang: str
     tgt_lang: str
-    tags: Mapping[str, "Normalizer"] = field(default_factory=dict)
-    """Those of lines with a tag, which may stand for other languages."""
+    tags: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Source and target language of lines with a tag."""
 
     @classmethod
     def of(cls, data: DataConfig) -> "Normalizer":
         """The normalizer that a configuration names."""
-        name = data.normalization
-        tags = {tag: cls(name, *languages) for tag, languages in data.tags.items()}
-        return cls(name, data.src_lang, data.tgt_lang, tags)
+        return cls(data.normalization, data.src_lang, data.tgt_lang, data.tags)
 
     def of_tag(self, tag: str) -> "Normalizer":
         """The normalizer of lines with a tag, "" for none."""
-        return self.tags.get(tag, self)
+        return Normalizer(self.name, *self.tags[tag]) if tag in self.tags else self
+
+    def of_line(self, line: str) -> "Normalizer":
+        """The normalizer of a source line and its translation, by its tag."""
+        return self.of_tag(split_tag(line, self.tags)[0]) if self.tags else self
 
     @property
     def keeps_words(self) -> bool:
@@ -80,13 +83,12 @@ class Normalizer:
         """Normalises a target line."""
         return normalize(line, self.name, self.tgt_lang)
 
-    def restore(self, line: str) -> str:
-        """Detokenises the output of a model that writes Moses tokens; other output stays."""
-        return line if self.keeps_words else _Moses.of(self.tgt_lang).detokenize(line)
-
-    def restore_src(self, line: str) -> str:
-        """A source line that can be normalised again: without Moses tokens."""
-        return line if self.keeps_words else _Moses.of(self.src_lang).detokenize(line)
+    def restore(self, line: str, lang: str | None = None) -> str:
+        """Detokenises a normalised line if it has Moses tokens, by default one of the target."""
+        if self.name != "moses_lowercase":
+            return line
+        _, _, detokenize = _moses(lang or self.tgt_lang)
+        return detokenize(line)
 
 
 def normalize(text: str, name: str, lang: str) -> str:
@@ -103,10 +105,9 @@ def normalize(text: str, name: str, lang: str) -> str:
         return unicodedata.normalize("NFC", text)
     if "\n" in text:  # keep the number of lines
         return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
-    if name == "moses":
-        return _Moses.of(lang).punctuation(text)
-    if name == "moses_lowercase":
-        return _Moses.of(lang).tokenize(text)
+    if name.startswith("moses"):
+        punctuation, tokenize, _ = _moses(lang)
+        return punctuation(text) if name == "moses" else tokenize(text)
     # A pass can expose work for the next: &amp;lt; and &l\u200bt; become entities.
     while not (_PLAIN.fullmatch(text) and "''" not in text) and (new := _one_pass(text)) != text:
         text = new
@@ -123,33 +124,19 @@ def _one_pass(text: str) -> str:
     return " ".join(text.replace("''", '"').split())
 
 
-class _Moses:
-    """Moses punctuation, tokens and detokenisation of one language, by sacremoses."""
+@cache
+def _moses(lang: str) -> tuple[Callable[[str], str], Callable[[str], str], Callable[[str], str]]:
+    """Moses punctuation, tokens of lower-case text, and their detokenisation, by sacremoses."""
+    # Imported here: the import takes 0.3 s, and only two normalisations need it.
+    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
-    def __init__(self, lang: str):
-        # Imported here: the import takes 0.3 s, and only one normalisation needs it.
-        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-
-        lang = base_language(lang)  # sacremoses treats DE and de-AT as English
-        self._punctuation = MosesPunctNormalizer(lang)
-        self._tokenizer, self._detokenizer = MosesTokenizer(lang), MosesDetokenizer(lang)
-
-    @classmethod
-    @lru_cache
-    def of(cls, lang: str) -> "_Moses":
-        """Cached instance of a language; making one is slow."""
-        return cls(lang)
-
-    def punctuation(self, line: str) -> str:
-        text: str = self._punctuation.normalize(line)
-        return text
-
-    def tokenize(self, line: str) -> str:
-        line = self.punctuation(line.lower())
-        # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
-        tokens: str = self._tokenizer.tokenize(line, return_str=True, escape=False)
-        return tokens
-
-    def detokenize(self, line: str) -> str:
-        text: str = self._detokenizer.detokenize(line.split(" "), unescape=False)
-        return text
+    lang = base_language(lang)  # sacremoses treats DE and de-AT as English
+    punctuation = MosesPunctNormalizer(lang).normalize
+    # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
+    tokenize = partial(MosesTokenizer(lang).tokenize, return_str=True, escape=False)
+    detokenize = partial(MosesDetokenizer(lang).detokenize, unescape=False)
+    return (
+        punctuation,
+        lambda line: tokenize(punctuation(line.lower())),
+        lambda line: detokenize(line.split(" ")),
+    )

@@ -5,9 +5,10 @@ the text; only the text is normalised, cleaned, split into sentences and aligned
 starts with a tag depends on the vocabulary: anything that is not one of its symbols is text.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from itertools import islice
 
+from transformer_mt.config import DataConfig
 from transformer_mt.config.data import TAG
 from transformer_mt.errors import InputError, printable
 
@@ -34,6 +35,12 @@ def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[
     for i, line in enumerate(lines):
         groups.setdefault(split_tag(line, tags)[0], []).append(i)
     return groups
+
+
+def missing_tags(data: DataConfig, vocabulary: Container[str] = ()) -> list[str]:
+    """Tags of the training sources that a vocabulary does not have."""
+    tags = dict.fromkeys(source.tag for source in data.train if source.tag)
+    return [tag for tag in tags if tag not in vocabulary]
 
 
 def check_tag(tag: str, tags: Collection[str]) -> None:

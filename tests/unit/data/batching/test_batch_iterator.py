@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -117,14 +117,13 @@ def iterator_of(
 
 
 @pytest.fixture(scope="module")
-def iterator(prepared: Prepared) -> Iterator[BatchIterator]:
-    with closing(iterator_of(prepared)) as iterator:
-        yield iterator
+def iterator(prepared: Prepared) -> BatchIterator:
+    return iterator_of(prepared)
 
 
 def pair_indices(iterator: BatchIterator, step: int) -> list[int]:
     """Indices of all pairs of an update, over all ranks."""
-    return [int(pair) for chunk in iterator.global_batch(step)[1].chunks for pair in chunk]
+    return [int(pair) for chunk in iterator.plan[step - 1].chunks for pair in chunk]
 
 
 def read(iterator: BatchIterator, step: int) -> tuple[list[Batch], int]:
@@ -167,14 +166,14 @@ def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
 
 def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepared) -> None:
     plan = BatchPlan(prepared.train.sample, TOKENS, 1)
-    with closing(iterator_of(prepared, sampled=False)) as iterator:
-        assert iterator.steps_per_epoch == plan.steps_per_epoch
-        steps = range(1, 3 * plan.steps_per_epoch + 1)
-        for step, (batches, num_targets) in zip(steps, iterator.read(steps), strict=True):
-            assert iterator.total_targets(num_targets) == plan[step - 1].num_targets
-            pairs = np.concatenate(plan[step - 1].chunks).tolist()
-            assert pair_indices(iterator, step) == pairs
-            assert content(batches) == stored(prepared, pairs)
+    iterator = iterator_of(prepared, sampled=False)
+    assert iterator.steps_per_epoch == plan.steps_per_epoch
+    steps = range(1, 3 * plan.steps_per_epoch + 1)
+    for step, (batches, num_targets) in zip(steps, iterator.read(steps), strict=True):
+        assert iterator.total_targets(num_targets) == plan[step - 1].num_targets
+        pairs = np.concatenate(plan[step - 1].chunks).tolist()
+        assert pair_indices(iterator, step) == pairs
+        assert content(batches) == stored(prepared, pairs)
 
 
 def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
@@ -205,12 +204,12 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
 def test_an_update_is_the_same_for_any_number_of_ranks(
     sampled: Prepared, step: int, size: int
 ) -> None:
-    with closing(iterator_of(sampled)) as iterator:
-        batches, num_targets = read(iterator, step)
+    iterator = iterator_of(sampled)
+    batches, num_targets = read(iterator, step)
     parts = []
     for rank in range(size):  # more ranks than an update has pairs, too
-        with closing(iterator_of(sampled, rank=rank, size=size)) as other:
-            parts.append(read(other, step))
+        other = iterator_of(sampled, rank=rank, size=size)
+        parts.append(read(other, step))
     assert sum((content(part) for part, _ in parts), Counter()) == content(batches)
     assert sum(number for _, number in parts) == num_targets
 
@@ -218,17 +217,14 @@ def test_an_update_is_the_same_for_any_number_of_ranks(
 def test_a_resumed_run_gets_the_same_batches(sampled: Prepared) -> None:
     """With processes that sample ahead; nothing is left on the disk."""
     before = sorted(sampled.corpus.parent.rglob("*"))
-    with (
-        closing(iterator_of(sampled)) as iterator,
-        closing(iterator_of(sampled, workers=2)) as resumed,
+    iterator, resumed = iterator_of(sampled), iterator_of(sampled, workers=2)
+    steps = range(2 * iterator.steps_per_epoch - 2, 2 * iterator.steps_per_epoch + 3)
+    for (ours_all, _), (theirs_all, _) in zip(
+        resumed.read(steps), iterator.read(steps), strict=True
     ):
-        steps = range(2 * iterator.steps_per_epoch - 2, 2 * iterator.steps_per_epoch + 3)
-        for (ours_all, _), (theirs_all, _) in zip(
-            resumed.read(steps), iterator.read(steps), strict=True
-        ):
-            for ours, theirs in zip(ours_all, theirs_all, strict=True):
-                assert ours.src.tokens.equal(theirs.src.tokens)
-                assert ours.tgt_out.equal(theirs.tgt_out)
+        for ours, theirs in zip(ours_all, theirs_all, strict=True):
+            assert ours.src.tokens.equal(theirs.src.tokens)
+            assert ours.tgt_out.equal(theirs.tgt_out)
     assert sorted(sampled.corpus.parent.rglob("*")) == before
 
 
@@ -237,10 +233,7 @@ def test_sampling_processes_survive_the_signals_that_end_a_run(
     iterator: BatchIterator, prepared: Prepared, number: signal.Signals
 ) -> None:
     """A signal to all processes of a run must leave it time to save a checkpoint."""
-    with (
-        closing(iterator_of(prepared, workers=2)) as sampling,
-        closing(sampling.read(range(1, 100))) as updates,
-    ):
+    with closing(iterator_of(prepared, workers=2).read(range(1, 100))) as updates:
         for step, (batches, _) in enumerate(islice(updates, 15), 1):
             if step == 3:
                 for process in multiprocessing.active_children():
@@ -279,21 +272,21 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
 
 
 def test_weights_apply_with_subword_regularization(prepared: Prepared) -> None:
-    with closing(iterator_of(prepared, weights=(1.0, 0.5))) as iterator:
-        per_epoch = iterator.steps_per_epoch
-        for epoch in range(3):
-            steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
-            found = [i for step in steps for i in pair_indices(iterator, step)]
-            times = np.bincount(found, minlength=PAIRS)
-            assert (times[:100] == 1).all()
-            assert times[100:].sum() == (PAIRS - 100) / 2
-            assert times[100:].max() == 1
+    iterator = iterator_of(prepared, weights=(1.0, 0.5))
+    per_epoch = iterator.steps_per_epoch
+    for epoch in range(3):
+        steps = range(epoch * per_epoch + 1, (epoch + 1) * per_epoch + 1)
+        found = [i for step in steps for i in pair_indices(iterator, step)]
+        times = np.bincount(found, minlength=PAIRS)
+        assert (times[:100] == 1).all()
+        assert times[100:].sum() == (PAIRS - 100) / 2
+        assert times[100:].max() == 1
 
 
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
     store, tokenizer = prepared.train.sample, Tokenizer(prepared.tokenizer_model)
     task = dataclasses.replace(sampler_of(prepared), strength=1.0)
-    sampled, _ = task(Share(0, np.arange(PAIRS), [PAIRS], store))
+    sampled = task(Share(0, np.arange(PAIRS), [PAIRS], store)).store
     longest = max(store.src.lengths.max(), store.tgt.lengths.max())
     assert sampled.max_length == store.max_length == longest
     grown = sampled.src.lengths > store.src.lengths
@@ -304,7 +297,7 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
         wanted = characters if characters <= longest else len(store.src[i])
         assert len(sampled.src[i]) == wanted
     growth = len(sampled.src.tokens) / len(store.src.tokens)
-    assert task.growth(store)[0].mean == pytest.approx(growth)  # of all pairs: there are so few
+    assert task.growth(store).means[0] == pytest.approx(growth)  # of all pairs: there are so few
 
 
 def lengths_like_wmt(count: int = 60_000) -> TokenStore:
@@ -332,9 +325,8 @@ def test_sampled_updates_fit_the_buffers(lines: bool) -> None:
     before, after = stored.pair_lengths(every), first.pair_lengths(every)
     means = after.sum(axis=1) / before.sum(axis=1)
     variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / before.sum(axis=1)
-    src, tgt = map(Growth, means.tolist(), variances.tolist())
-    plan = BatchPlan(stored, round(tokens / tgt.mean), 1)
-    shape = plan_buffers(stored, plan, tokens + (1500 if lines else 400), growth=(src, tgt))
+    plan = BatchPlan(stored, round(tokens / means[1]), 1)
+    shape = plan_buffers(plan, tokens + (1500 if lines else 400), growth=Growth(means, variances))
     for epoch in (1, 2):
         sampled = grown_by_a_tenth(stored, epoch, lines)
         steps = range(epoch * plan.steps_per_epoch, (epoch + 1) * plan.steps_per_epoch)
@@ -345,7 +337,8 @@ def test_sampled_updates_fit_the_buffers(lines: bool) -> None:
         assert max(targets) <= (1.12 if lines else 1.02) * tokens
         # Nearly full, except for the last, partial one.
         assert np.mean(sorted(targets)[1:]) > 0.97 * tokens
-        parts = [len(buffered_batches(sampled, plan[step], shape)) for step in list(steps)[:100]]
+        batches = [dataclasses.replace(plan[step], store=sampled) for step in list(steps)[:100]]
+        parts = [len(buffered_batches(batch, shape)) for batch in batches]
         assert shape.parts == 1
         assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
 

@@ -75,7 +75,7 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
         seen: list[int] = []
         targets = 0
         for rank in range(world_size):
-            parts = micro_batches(store, batch, max_tokens, rank, world_size)
+            parts = micro_batches(batch, max_tokens, rank, world_size)
             assert parts
             real = [part for part in parts if not is_placeholder(part)]
             assert real == parts or (real == [] and len(parts) == 1)
@@ -97,7 +97,7 @@ def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
     batch = BatchPlan(store, batch_tokens, 1)[0]
     counts = []
     for rank in range(world_size):
-        parts = micro_batches(store, batch, 10**6, rank, world_size)
+        parts = micro_batches(batch, 10**6, rank, world_size)
         counts.append(sum(len(pairs_in(part)) for part in parts if not is_placeholder(part)))
     assert max(counts) - min(counts) <= len(batch.chunks)
 
@@ -243,8 +243,8 @@ def test_a_given_number_of_updates(num_updates: int) -> None:
 
 def test_an_empty_share_gets_a_placeholder() -> None:
     store = build([(3, 4), (5, 6)])
-    batch = GlobalBatch((np.array([0, 1]),), 10)
-    (placeholder,) = micro_batches(store, batch, 100, rank=2, world_size=3)
+    batch = GlobalBatch(store, (np.array([0, 1]),), 10)
+    (placeholder,) = micro_batches(batch, 100, rank=2, world_size=3)
     assert is_placeholder(placeholder)
     assert pairs_in(placeholder) == [0]
 
@@ -261,8 +261,8 @@ def test_plan_of_a_million_pairs() -> None:
 
 def test_a_micro_batch_may_be_exactly_full() -> None:
     store = build([(4, 4)] * 8)
-    parts = micro_batches(store, GlobalBatch((np.arange(8),), 32), 16)
+    parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 16)
     assert [pairs_in(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    parts = micro_batches(store, GlobalBatch((np.arange(8),), 32), 15)
+    parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 15)
     assert [len(pairs_in(part)) for part in parts] == [3, 3, 2]
     assert all(a < b for a, b in pairwise(i for part in parts for i in pairs_in(part)))

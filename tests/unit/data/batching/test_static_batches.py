@@ -72,12 +72,12 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
 ) -> None:
     store = build(lengths)
     plan = BatchPlan(store, batch_tokens, 1)
-    shape = plan_buffers(store, plan, max_tokens, world_size)
+    shape = plan_buffers(plan, max_tokens, world_size)
     for step in range(2 * plan.steps_per_epoch):
         batch = plan[step]
         found = []
         for rank in range(world_size):
-            buffers = buffered_batches(store, batch, shape, rank, world_size)
+            buffers = buffered_batches(batch, shape, rank, world_size)
             assert buffers  # every rank takes part
             found += [pair for buffer in buffers for pair in check(buffer, shape)]
         wanted = [i for chunk in batch.chunks for i in chunk.tolist()]
@@ -101,14 +101,14 @@ def wmt_like(count: int, longest: int = 250) -> TokenStore:
 def test_little_of_a_buffer_is_padding(max_tokens: int, world_size: int, waste: float) -> None:
     store = wmt_like(200_000)
     plan = BatchPlan(store, 25_000, 1)
-    shape = plan_buffers(store, plan, max_tokens, world_size)
+    shape = plan_buffers(plan, max_tokens, world_size)
     assert max(shape.src_tokens, shape.tgt_tokens) <= max_tokens
     used, room = np.zeros(2), np.zeros(2)
     # Not the steps that determine the sizes.
     steps = range(plan.steps_per_epoch, plan.steps_per_epoch + 60)
     for step in steps:
         for rank in range(world_size):
-            for buffer in buffered_batches(store, plan[step], shape, rank, world_size):
+            for buffer in buffered_batches(plan[step], shape, rank, world_size):
                 used += [int((buffer.src.tokens == 7).sum()), int((buffer.tgt_out == 7).sum())]
                 room += [shape.src_tokens, shape.tgt_tokens]
     assert 1 - used.sum() / room.sum() < waste
@@ -117,7 +117,7 @@ def test_little_of_a_buffer_is_padding(max_tokens: int, world_size: int, waste: 
 def test_a_token_limit_near_the_longest_pair_still_packs_several_pairs() -> None:
     """The smallest buffer is larger than the limit by the room for dummies."""
     store = build([(128, 128)] * 40 + [(9, 9)] * 400)
-    shape = plan_buffers(store, BatchPlan(store, 2000, 1), 128)
+    shape = plan_buffers(BatchPlan(store, 2000, 1), 128)
     assert shape.src_tokens == shape.tgt_tokens == 192
     assert shape.parts < 30
 

@@ -43,9 +43,7 @@ def rows(side: Side) -> list[list[int]]:
 def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
     side = encoded(tokenizer, texts)
     rngs = [np.random.default_rng([seed, i]) for i in range(len(texts))]
-    return Side.from_lengths(
-        *SubwordRegularizer(tokenizer, strength)(side.tokens, side.lengths, rngs)
-    )
+    return SubwordRegularizer(tokenizer, strength)(side, rngs)
 
 
 # The text
@@ -86,7 +84,7 @@ def test_a_segmentation_does_not_depend_on_the_other_sentences(tokenizer: Tokeni
         tokens, lengths = side.gather(np.array(order))
         rngs = [np.random.default_rng(i) for i in order]
         return dict(
-            zip(order, rows(Side.from_lengths(*regularizer(tokens, lengths, rngs))), strict=True)
+            zip(order, rows(regularizer(Side.from_lengths(tokens, lengths), rngs)), strict=True)
         )
 
     everything = sampled(list(range(len(side))))

@@ -181,7 +181,7 @@ def test_merged_reports_equal_the_report_of_the_whole() -> None:
         merged.merge(pickle.loads(pickle.dumps(report)))
     assert merged.to_json() == whole.to_json()
     assert merged.kept == 12
-    read = CleaningReport.from_json(config, whole.to_json())
+    read = CleaningReport(config, whole.to_json())
     assert read.to_json() == whole.to_json()
     assert read.to_table() == whole.to_table()
 

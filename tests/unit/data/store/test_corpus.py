@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from transformer_mt.data.store.corpus_writer import write_corpus
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.errors import InputError
 
 SIZES = (500, 0, 120, 7)

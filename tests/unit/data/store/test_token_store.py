@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.store.corpus_writer import write_corpus
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.errors import InputError
 
 KINDS = ("tokens", "offsets")

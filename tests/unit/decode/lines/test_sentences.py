@@ -30,7 +30,7 @@ class Brackets:
 
 
 def brackets(src_lang: str = "en", tgt_lang: str = "de") -> SentenceTranslator:
-    tags = {"<2ja>": Normalizer("none", "en", "ja"), "<law>": Normalizer("none", "en", "de")}
+    tags = {"<2ja>": ("en", "ja"), "<law>": ("en", "de")}
     inner = Brackets(Normalizer("none", src_lang, tgt_lang, tags))
     return SentenceTranslator(cast(Translator, inner))
 

@@ -138,6 +138,7 @@ def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
 def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     """Streams a split of the built-in English–German sample, in either direction.
 
+    The splits have 40,000 (``train``), 500 (``valid``) and 1,000 (``test``) pairs.
     It ships as compressed text, which the grammar in ``scripts/sample`` generated, so that
     everything runs offline.
     """
@@ -147,13 +148,9 @@ def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[
             f"the built-in sample is in en and de; it has no {src_lang}-{tgt_lang}: "
             "set data.src_lang and data.tgt_lang"
         )
-    for pair in sample_pairs(source.sample):
-        yield pair if src_lang == "en" else Pair(pair.tgt, pair.src)
-
-
-def sample_pairs(split: str) -> list[Pair]:
-    """English–German pairs of a split: 40,000 in ``train``, 500 in ``valid``, 1,000 in ``test``."""
-    return [Pair(*line.split("\t")) for line in read_lines(_SAMPLE / f"{split}.tsv.zst")]
+    for line in read_lines(_SAMPLE / f"{source.sample}.tsv.zst"):
+        english, german = line.split("\t")
+        yield Pair(english, german) if src_lang == "en" else Pair(german, english)
 
 
 def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> tuple[str, str]:
