@@ -63,9 +63,8 @@ def translate_document(job: TranslateJob) -> InputStats:
     with ProgressReporter("texts", "translated", total=len(lines)) as progress:
         for start in range(0, len(lines), processor.chunk_lines):
             chunk = lines[start : start + processor.chunk_lines]
-            output, chunk_stats = processor.process_bytes(chunk, start + 1)
+            output = processor.process_bytes(chunk, start + 1, stats)
             translations += output.decode().split("\n")[:-1]
-            stats += chunk_stats
             progress.update(len(translations))
     text, failed = document.translated(translations)
     with open_output(job.output) as sink:
