@@ -20,6 +20,8 @@ from transformer_mt.registries import EXPORT_FORMATS, load
 
 log = logging.getLogger(__name__)
 
+_MAX_CARD_BYTES = 2**22
+
 
 def export(job: ExportJob) -> Path:
     """Converts a model folder to another format; returns the new folder.
@@ -135,11 +137,15 @@ def to_argos(source: LoadedFolder, folder: Path, compute_type: str | None) -> st
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
-    """Copies what a translation needs, and writes the model card."""
+    """Copies what a translation needs, and the model card, or writes one."""
     for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
     copy_vocabulary(source.path, folder)
     if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    write_model_card(source.path, scores, folder)
+    for name in (run_layout.MODEL_CARD, run_layout.CURVES):
+        if (source.path / name).exists():
+            (folder / name).write_bytes(files.read_regular(source.path / name, _MAX_CARD_BYTES))
+    if not (folder / run_layout.MODEL_CARD).exists():
+        write_model_card(folder, scores, source.path.resolve().name)
     return "a model repository"

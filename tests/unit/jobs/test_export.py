@@ -107,10 +107,16 @@ def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
     assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
 
 
-def test_an_edited_card_is_exported(model: Path, tmp_path: Path) -> None:
+def test_the_card_of_the_run_is_exported(model: Path, tmp_path: Path) -> None:
     (model / run_layout.MODEL_CARD).write_text("My model.\n")
+    (model / run_layout.CURVES).write_bytes(b"PNG")
     output = export(model, tmp_path / "out")
     assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
+    assert (output / run_layout.CURVES).read_bytes() == b"PNG"
+
+
+def test_a_model_without_a_card_gets_one(model: Path, tmp_path: Path) -> None:
+    assert "\n# model\n" in (export(model, tmp_path / "out") / "README.md").read_text()
 
 
 def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
