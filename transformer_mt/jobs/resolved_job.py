@@ -3,7 +3,6 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
 from transformer_mt.config.checks import require
@@ -65,7 +64,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     elif hub_models.is_remote(reference):
         reference = hub_models.pin(reference)  # the same for all workers
     job = replace(job, train=replace(job.train, init_from=reference))
-    if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
+    if recorded is not None:
         path = job.tokenizer.path or recorded.tokenizer.path
         return _adopt(job, recorded, replace(job.tokenizer, path=path))
     folder = model_folder.locate(reference, job.cache_dir)

@@ -577,10 +577,10 @@ def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])
 def test_missing_output_folder_is_reported_first(
-    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "none" / "x")
-    settings = {"model": "never read", "attention": "x", key: path}
+    settings = {"model": str(model), "attention": "x", key: path}
     message = error_of(capsys, **settings)
     assert message.startswith(f"{key}={path}: cannot write to the folder {tmp_path / 'none'}: ")
 

@@ -14,6 +14,7 @@ from transformer_mt.cli import commands
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import short_names
+from transformer_mt.jobs.line_processor import check_outputs
 
 LINES = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt."]
 OTHER = ["Zwei Männer sind draußen.", "Die E-Mail wurde verschickt."]
@@ -89,12 +90,11 @@ def test_inputs_are_not_overwritten(folder: Path) -> None:
 
 
 def test_outputs_must_be_different_files(folder: Path) -> None:
-    job = {"hypotheses": [], "references": [], "model": "never read", "attention": "x"}
-    message = refusal(report="x.html", attention_png=f"{folder}/x.html", **job)
-    assert message.startswith(f"attention_png={folder}/x.html would overwrite the file of report")
+    message = "attention_png=.*/x.html would overwrite the file of report"
+    with pytest.raises(InputError, match=message):
+        check_outputs({"report": "x.html", "attention_png": f"{folder}/x.html"}, [])
     os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
-    message = refusal(attention_html="pipe", attention_png="pipe", **job)
-    assert message.startswith(f"no model folder {Path.cwd()}/never read;")
+    check_outputs({"attention_html": "pipe", "attention_png": "pipe"}, [])
 
 
 def test_dangling_link_is_reported_first(folder: Path) -> None:
