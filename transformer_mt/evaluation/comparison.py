@@ -110,60 +110,40 @@ def evaluate_systems(
 ) -> Evaluation:
     """Scores of every system, given by the path of its file or model, compared with the first.
 
-    If lines of the test set have tags, there is one system, and the lines of each tag are scored
-    apart.
+    If lines of the test set have tags, the lines of each tag are scored apart.
 
     Raises:
         InputError: The numbers of lines differ, there is nothing to score, a metric is not
             available here, or a worker process was killed.
     """
-    source = test.source or []
-    groups = lines_by_tag(source, test.tags)
-    if groups.keys() <= {""}:
-        return _evaluate(systems, test, settings)
-    ((name, hypotheses),) = systems.items()
-    scores: list[Score] = []
-    diagnostics: list[str] = []
-    for tag, lines in groups.items():
-        part = replace(
-            test,
-            references={key: [text[i] for i in lines] for key, text in test.references.items()},
-            source=[split_tag(source[i], test.tags)[1] for i in lines],
-        )
-        own = replace(settings, tgt_lang=test.languages.get(tag, ("", settings.tgt_lang))[1])
-        (system,) = _evaluate({name: [hypotheses[i] for i in lines]}, part, own).systems
-        scores += [replace(score, tag=tag) for score in system.scores]
-        diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]
-    whole = replace(system, hypotheses=hypotheses, scores=scores, diagnostics=diagnostics)
-    return Evaluation(systems=[whole], test=test, settings=settings)
-
-
-def _evaluate(
-    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
-) -> Evaluation:
-    """``evaluate_systems`` of lines without tags."""
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.texts})
-    sets = list(test.references.values())
-    named = list(zip(short_names(list(systems)), systems.values(), strict=True))
-    evaluate = partial(_evaluate_metric, systems=named, references=sets, settings=settings)
-    workers = settings.workers
-    if workers is None:
-        resampled = settings.bootstrap or settings.randomization
-        workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
-    # TER, by far the slowest, is usually the last.
-    results = list(map_ordered(evaluate, settings.names[::-1], workers))[::-1]
-    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
-    language = settings.tgt_lang
     evaluated = [
-        System(
-            name=name,
-            hypotheses=lines,
-            scores=[scores[i] for scores in results],
-            diagnostics=diagnose(lines, sets, test.source, tgt_lang=language, words=words),
-        )
-        for i, (name, lines) in enumerate(named)
+        System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
+        for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
     ]
+    sets, source = list(test.references.values()), test.source
+    groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
+    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    for tag, lines in groups.items():
+        language = test.languages.get(tag, ("", settings.tgt_lang))[1]
+        own = replace(settings, tgt_lang=language)
+        references = [[text[i] for i in lines] for text in sets]
+        text = None if source is None else [split_tag(source[i], test.tags)[1] for i in lines]
+        named = [(system.name, [system.hypotheses[i] for i in lines]) for system in evaluated]
+        workers = settings.workers
+        if workers is None:
+            resampled = settings.bootstrap or settings.randomization
+            workers = available_cores() if resampled and len(lines) >= _WORTH_WORKERS else 0
+        evaluate = partial(_evaluate_metric, systems=named, references=references, settings=own)
+        # TER, by far the slowest, is usually the last.
+        results = list(map_ordered(evaluate, own.names[::-1], workers))[::-1]
+        about = "" if groups.keys() == {""} else f"{tag or 'no tag'}: "
+        for i, system in enumerate(evaluated):
+            system.scores.extend(replace(scores[i], tag=tag) for scores in results)
+            own_lines = named[i][1]
+            messages = diagnose(own_lines, references, text, tgt_lang=language, words=words)
+            system.diagnostics.extend(about + message for message in messages)
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 

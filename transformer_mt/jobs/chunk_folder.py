@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,7 +39,7 @@ class ChunkFolder:
             finally:
                 # While it is locked: afterwards the folder may belong to another process.
                 if self.num_finished() == 0:
-                    self._delete("*.claim", "*.tmp", _JOB, _LOCK)
+                    self._delete("*.tmp", _JOB, _LOCK)
                     with suppress(OSError):  # it has other files
                         self.path.rmdir()
 
@@ -72,7 +71,7 @@ class ChunkFolder:
                 f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
                 "start again"
             )
-        self._delete("*.claim", "*.tmp")
+        self._delete("*.tmp")
         for part in self.path.glob("*.part"):
             with part.open("rb") as file:
                 checksum = file.readline().strip().decode(errors="replace")
@@ -90,16 +89,9 @@ class ChunkFolder:
         """Number of finished chunks."""
         return sum(1 for _ in self.path.glob("*.part"))
 
-    def claim(self, number: int) -> bool:
-        """Claims a chunk; False if it is finished, or another rank has claimed it."""
-        part = self._part(number)
-        if part.exists():
-            return False
-        try:
-            os.close(os.open(part.with_suffix(".claim"), os.O_CREAT | os.O_EXCL, 0o644))
-        except FileExistsError:
-            return False
-        return True
+    def is_finished(self, number: int) -> bool:
+        """Whether a chunk is finished."""
+        return self._part(number).exists()
 
     def write(self, number: int, text: bytes, stats: InputStats) -> None:
         """Writes the output of a chunk: a line with its checksum, its statistics, its text."""

@@ -1,10 +1,10 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.added_tags import missing_tags
@@ -86,26 +86,28 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     Raises:
         InputError: The job has another value that is not the default either.
     """
-    old, new = (
-        {f"model.{key}": value for key, value in asdict(each.model).items()}
-        | {"data.normalization": each.data.normalization}
-        for each in (trained, job)
+    own, conflicts = job.model, []
+    model = replace(
+        trained.model,
+        dropout=own.dropout,
+        attention_dropout=own.attention_dropout,
+        activation_dropout=own.activation_dropout,
     )
-    defaults = dotted({"model": asdict(ModelConfig()), "data": {"normalization": "none"}})
-    conflicts = [
-        f"{key}={value}"
-        for key, value in new.items()
-        if value not in (old[key], defaults[key]) and not key.endswith("dropout")
-    ]
+    for field in fields(model):
+        value = getattr(own, field.name)
+        if value not in (getattr(model, field.name), field.default):
+            conflicts.append(f"model.{field.name}={value}")
+    normalization = job.data.normalization
+    if normalization not in (trained.data.normalization, DataConfig.normalization):
+        conflicts.append(f"data.normalization={normalization}")
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
             f"train.init_from={job.train.init_from}"
         )
-    dropout = {key: value for key, value in asdict(job.model).items() if key.endswith("dropout")}
     return replace(
         job,
-        model=replace(trained.model, **dropout),
+        model=model,
         data=replace(job.data, normalization=trained.data.normalization),
         tokenizer=replace(tokenizer, joint=trained.tokenizer.joint, type=trained.tokenizer.type),
     )

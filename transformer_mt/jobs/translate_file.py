@@ -1,8 +1,7 @@
 """Translation of a file in chunks that survive an interruption, by one process or by several ranks.
 
 Finished chunks are kept (``ChunkFolder``) until all are there; then they are joined to the output.
-The same command resumes from them after a crash. A rank takes the next chunk that no other rank has
-claimed, so fast ranks do not wait for slow ones.
+The same command resumes from them after a crash. Of N ranks each takes every Nth chunk.
 """
 
 import hashlib
@@ -104,7 +103,7 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
                 "lines", "translated", done=done(), total=num_lines, visible=ranks.is_main
             ) as progress:
                 for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
-                    if parts.claim(number):
+                    if number % ranks.size == ranks.rank and not parts.is_finished(number):
                         stats = InputStats()
                         first_line = number * chunk_lines + 1
                         text = processor.process_bytes(chunk, first_line, stats)
