@@ -53,34 +53,27 @@ def diagnose(
     """
     warnings = []
     total = len(hypotheses)
-    if any(_equal(hypotheses, lines) for lines in references):
+    stripped = [line.strip() for line in hypotheses]
+    if any(stripped) and any(stripped == list(map(str.strip, lines)) for lines in references):
         warnings.append(
             "every line is identical to a reference: is this the reference file itself?"
         )
     if words:
         warnings.extend(unspaced(references, tgt_lang))
     if source is not None:
-        copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
+        copies = sum(h == s.strip() != "" for h, s in zip(stripped, source, strict=True))
         if copies:
             warnings.append(f"{copies:,} of {total:,} lines are identical to their source")
-    empty = sum(not line.strip() for line in hypotheses)
-    if empty:
+    if empty := stripped.count(""):
         warnings.append(f"{empty:,} of {total:,} lines are empty")
     for lines in references:
-        if blank := sum(
-            bool(h.strip()) and not r.strip() for h, r in zip(hypotheses, lines, strict=True)
-        ):
+        if blank := sum(bool(h) and not r.strip() for h, r in zip(stripped, lines, strict=True)):
             warnings.append(f"{blank:,} of {total:,} lines of a reference are empty")
     warnings.extend(_quotes(hypotheses, references))
     if total >= _MIN_LINES:
         warnings.extend(_tokenised(hypotheses, references))
         warnings.extend(_length(hypotheses, references))
     return warnings
-
-
-def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
-    pairs = [(h.strip(), r.strip()) for h, r in zip(hypotheses, lines, strict=True)]
-    return any(h for h, _ in pairs) and all(h == r for h, r in pairs)
 
 
 def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
