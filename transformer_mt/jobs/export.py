@@ -28,13 +28,12 @@ def export(job: ExportJob) -> Path:
 
     Raises:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
-            a library is missing, or the output is not a new or empty folder outside the model.
+            or a library is missing.
+        OSError: The output is not a new or empty folder.
     """
     source, output = model_folder.locate(job.model), files.expand_user(job.output)
-    target = output.resolve()
-    _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
-    with files.new_folder(target) as folder:
+    with files.new_folder(output.resolve()) as folder:
         kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
@@ -48,17 +47,6 @@ class LoadedFolder:
     model: Transformer
     tokenizer: Tokenizer
     trained: TrainJob
-
-
-def _check_output(source: Path, output: Path) -> None:
-    """Refuses an output that would replace something."""
-    target = output.resolve()
-    if target.is_relative_to(source) or source.is_relative_to(target):
-        raise InputError(
-            f"output={output} overlaps the model folder {source}: choose a folder outside it"
-        )
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(f"output={output} exists and is not an empty folder: choose another")
 
 
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:

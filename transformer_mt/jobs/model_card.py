@@ -57,12 +57,10 @@ def write_model_card(folder: Path, scores: Sequence[Score] | None, name: str | N
             temporary.write_bytes(image)
     job = model_folder.read_config(folder)
     name = job.card.name or name or folder.resolve().name
-    write_text(path, _render(folder, job, name, scores or [], has_curves=image is not None))
+    write_text(path, _render(folder, job, name, scores or []))
 
 
-def _render(
-    folder: Path, job: TrainJob, name: str, scores: Sequence[Score], *, has_curves: bool
-) -> str:
+def _render(folder: Path, job: TrainJob, name: str, scores: Sequence[Score]) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
@@ -94,7 +92,7 @@ def _render(
         averaged_updates=[f"{step:,}" for step in info.get("end", {}).get("averaged_updates", ())],
         start=start,
         hardware=", ".join(f"{count} × {device}" for device, count in counts.items()),
-        curves=run_layout.CURVES if has_curves else None,
+        curves=run_layout.CURVES if (folder / run_layout.CURVES).exists() else None,
     )
     return f"{card}\n"
 

@@ -3,8 +3,7 @@
 import codecs
 import logging
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.decode.documents.html_document import parse_html
@@ -14,8 +13,6 @@ from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_stream import open_input, open_output
 from transformer_mt.progress_reporter import ProgressReporter
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -72,21 +69,23 @@ def translate_document(job: TranslateJob) -> InputStats:
         sink.flush()
     processor.log_input_stats(stats)
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
-    _warn("element(s) could not be placed by word alignment", processor.unplaced, document.place)
+    _warn(
+        "element(s) could not be placed by word alignment",
+        [document.place(element) for element in processor.unplaced],
+    )
     _warn(
         "text(s) have no usable translation and were left as they are",
-        failed,
-        lambda unit: f"line {document.line_number(unit.start)}",
+        [f"line {document.line_number(unit.start)}" for unit in failed],
     )
     return stats
 
 
-def _warn(problem: str, items: Sequence[T], place: Callable[[T], str]) -> None:
-    """Logs how many items have a problem, if any have, and where the first ones are."""
-    if items:
-        listed = ", ".join(printable(place(item)[:80]) for item in items[:_MAX_LISTED])
-        more = ", …" if len(items) > _MAX_LISTED else ""
-        log.warning(f"{len(items):,} {problem}: {listed}{more}")
+def _warn(problem: str, places: list[str]) -> None:
+    """Logs how often there is a problem, if anywhere, and the first places."""
+    if places:
+        listed = ", ".join(printable(place[:80]) for place in places[:_MAX_LISTED])
+        more = ", …" if len(places) > _MAX_LISTED else ""
+        log.warning(f"{len(places):,} {problem}: {listed}{more}")
 
 
 def _decode(content: bytes) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,20 +85,16 @@ def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[lis
             return
 
 
-@contextmanager
-def open_input(path: str | None) -> Iterator[BinaryIO]:
+def open_input(path: str | None) -> AbstractContextManager[BinaryIO]:
     """Standard input, or a file, which may be compressed."""
-    if path is None:
+    if path is not None:
+        return open_binary(path)
+    try:
         # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
         # and the program could not end before the next line.
-        try:
-            stream = open(0, "rb", closefd=False)  # noqa: SIM115
-        except OSError:
-            raise InputError("standard input is closed: set input=FILE") from None
-        yield stream
-        return
-    with open_binary(path) as file:
-        yield file
+        return nullcontext(open(0, "rb", closefd=False))
+    except OSError:
+        raise InputError("standard input is closed: set input=FILE") from None
 
 
 @contextmanager
