@@ -32,18 +32,10 @@ class TestSet:
     """Reference translations by the name of their file."""
     source: Sequence[str] | None = None
     """Sentences to translate, if known."""
-    source_name: str = "the source"
-    """Name of the source in error messages."""
     tags: Collection[str] = ()
     """All tags that a source line may start with."""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
-
-    @property
-    def texts(self) -> dict[str, Sequence[str]]:
-        """All texts by name."""
-        source = {} if self.source is None else {self.source_name: self.source}
-        return {**self.references, **source}
 
 
 def load_testset(name: str, langs: str) -> TestSet:
@@ -52,7 +44,6 @@ def load_testset(name: str, langs: str) -> TestSet:
     return TestSet(
         references={path.name: list(read_lines(path)) for path in references},
         source=list(read_lines(source)),
-        source_name=source.name,
     )
 
 
@@ -117,7 +108,7 @@ def evaluate_systems(
             available here, or a worker process was killed.
     """
     for name, hypotheses in systems.items():
-        check_line_counts({name: hypotheses, **test.texts})
+        check_line_counts({name: hypotheses, **test.references})
     evaluated = [
         System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
         for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)

@@ -82,7 +82,5 @@ def to_json(results: Sequence[NoiseScores]) -> str:
 
 
 def _cell(score: Score) -> str:
-    text = f"{score.score:.{score.decimals}f}"
-    if score.difference is None:
-        return text
-    return f"{text} ({score.difference:+.{score.decimals}f})"
+    difference = "" if score.difference is None else f" ({score.difference:+.2f})"
+    return f"{score.score:.2f}{difference}"

@@ -50,7 +50,7 @@ class Score:
     p_randomization: float | None = None
     """p-value of the paired approximate randomisation test; None if it was not run."""
     decimals: int = 2
-    """Decimals to print."""
+    """Decimals of the score to print."""
 
     @property
     def label(self) -> str:
@@ -164,7 +164,7 @@ def to_text(scores: Sequence[Score]) -> str:
     for item in scores:
         number = f"{item.score:6.{item.decimals}f}"
         if item.mean is not None:
-            number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
+            number += f" (μ = {item.mean:.2f} ± {item.confidence:.2f})"
         lines.append(f"{item.label:<{width}}  {number}  {format_segments(item.segments)}")
         lines.append(f"  {short_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:

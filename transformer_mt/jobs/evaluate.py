@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OUTPUTS = ("report", "attention_html", "attention_png")
-
 
 def evaluate(
     job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
@@ -143,7 +141,8 @@ def _open(job: EvaluateJob) -> _System | None:
         request = EngineRequest(job.model, device=job.device, step=job.step)
         request.config = request.config.with_settings(job)
         inputs += model_files(request.folder, request.trained.data)
-    check_outputs({key: getattr(job, key) for key in _OUTPUTS}, inputs)
+    keys = ("report", "attention_html", "attention_png")
+    check_outputs({key: getattr(job, key) for key in keys}, inputs)
     if "comet" in (job.metrics or []):
         comet_command()
     return None if request is None else _System(request, Translator.open(request, "torch"))
@@ -155,17 +154,15 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         pair = system.data.tags.get(job.tag or "", system.data.languages(None)) if system else ()
         test = load_testset(job.testset, job.langs or "-".join(pair))
     elif job.references:
-        test = TestSet(
-            references={path: list(read_lines(path)) for path in job.references},
-            source=None if job.source is None else list(read_lines(job.source)),
-            source_name=job.source or "",
-        )
+        references = {path: list(read_lines(path)) for path in job.references}
+        source = None if job.source is None else list(read_lines(job.source))
+        check_line_counts(references if source is None else {str(job.source): source, **references})
+        test = TestSet(references=references, source=source)
     else:
         assert system is not None
         test = _own_test_set(job, system)
     if system is None:
         return test
-    check_line_counts(test.texts)
     assert test.source is not None
     return replace(
         test,
@@ -191,8 +188,8 @@ def _own_test_set(job: EvaluateJob, system: _System) -> TestSet:
     pairs = read_all(sources, data, files.cache_path(system.request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
-    references = {f"data.{subset}": [pair.tgt for pair in pairs]}
-    return TestSet(references=references, source=[pair.src for pair in pairs])
+    source, references = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
+    return TestSet(references={f"data.{subset}": references}, source=source)
 
 
 def _settings(job: EvaluateJob, system: _System | None) -> Settings:

@@ -306,9 +306,9 @@ def test_files_of_different_lengths_are_named(
     message = error_of(capsys, hypotheses=[good, short], references=[reference])
     assert message.startswith(f"3 lines in {short} but 4 in {reference}")
     message = error_of(capsys, hypotheses=[good], references=[reference, short])
-    assert message.startswith(f"4 lines in {good} but 3 in {short}")
+    assert message.startswith(f"4 lines in {reference} but 3 in {short}")
     message = error_of(capsys, hypotheses=[good], references=[reference], source=short)
-    assert message.startswith(f"4 lines in {good} but 3 in {short}")
+    assert message.startswith(f"3 lines in {short} but 4 in {reference}")
     assert empty in error_of(capsys, hypotheses=[empty], references=[empty])
     missing = str(tmp_path / "missing")
     for names in ([missing], [reference]), ([good], [missing]):
@@ -480,7 +480,7 @@ def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) ->
     assert [row["score"] for row in rows[:3]] == by_hand(
         translator.translate(SOURCE[:2]), OTHER[:2]
     )
-    with pytest.raises(InputError, match=r"^1 lines in .*short but 2 in .*src2"):
+    with pytest.raises(InputError, match=r"^2 lines in .*src2 but 1 in .*short"):
         scores(model=str(model), source=source, references=[short])
 
 
