@@ -121,7 +121,9 @@ def evaluate_systems(
         own = replace(settings, tgt_lang=language)
         references = [[text[i] for i in lines] for text in sets]
         text = None if source is None else [split_tag(source[i], test.tags)[1] for i in lines]
-        named = [(system.name, [system.hypotheses[i] for i in lines]) for system in evaluated]
+        named: list[tuple[str, Sequence[str]]] = [
+            (system.name, [system.hypotheses[i] for i in lines]) for system in evaluated
+        ]
         workers = settings.workers
         if workers is None:
             resampled = settings.bootstrap or settings.randomization

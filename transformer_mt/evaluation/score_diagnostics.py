@@ -58,8 +58,11 @@ def diagnose(
         warnings.append(
             "every line is identical to a reference: is this the reference file itself?"
         )
-    if words:
-        warnings.extend(unspaced(references, tgt_lang))
+    if words and is_unspaced(references, tgt_lang):
+        warnings.append(
+            "the references have no spaces between words: rely on chrF, or set tgt_lang=ja, yue or "
+            "zh, for which BLEU and TER segment them"
+        )
     if source is not None:
         copies = sum(h == s.strip() != "" for h, s in zip(stripped, source, strict=True))
         if copies:
@@ -76,18 +79,13 @@ def diagnose(
     return warnings
 
 
-def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
-    """A warning if the references have no spaces, so that BLEU finds no words in them."""
+def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> bool:
+    """Whether the references have no spaces, so that BLEU finds no words in them."""
     if base_language(tgt_lang or "") in _SEGMENTED:
-        return
+        return False
     text = "\n".join(line.strip() for lines in references for line in lines)
     letters, spaces = len(_UNSPACED.findall(text)), text.count(" ")
-    if 2 * letters <= len(text) - spaces or spaces * _MAX_WORD_LENGTH > letters:
-        return
-    yield (
-        "the references have no spaces between words: rely on chrF, or set tgt_lang=ja, yue or zh, "
-        "for which BLEU and TER segment them"
-    )
+    return 2 * letters > len(text) - spaces and spaces * _MAX_WORD_LENGTH <= letters
 
 
 def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:

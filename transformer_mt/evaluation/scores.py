@@ -144,11 +144,16 @@ def read_scores(path: Path) -> list[Score] | None:
         for row in read_json(path):
             if not has_types(row, types) or not "".join(map(str, row.values())).isprintable():
                 raise ValueError("not a score")
-            optional: dict[str, str] = {
-                "verbose": str(row.get("verbose_score", "")),
-                "tag": row.get("tag", ""),
-            }
-            scores.append(Score(**{key: row[key] for key in types}, **optional))
+            scores.append(
+                Score(
+                    name=row["name"],
+                    score=row["score"],
+                    signature=row["signature"],
+                    segments=row["segments"],
+                    verbose=str(row.get("verbose_score", "")),
+                    tag=str(row.get("tag", "")),
+                )
+            )
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

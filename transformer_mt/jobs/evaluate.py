@@ -188,8 +188,8 @@ def _own_test_set(job: EvaluateJob, system: _System) -> TestSet:
     pairs = read_all(sources, data, files.cache_path(system.request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
-    source, references = [pair.src for pair in pairs], [pair.tgt for pair in pairs]
-    return TestSet(references={f"data.{subset}": references}, source=source)
+    references = {f"data.{subset}": [pair.tgt for pair in pairs]}
+    return TestSet(references=references, source=[pair.src for pair in pairs])
 
 
 def _settings(job: EvaluateJob, system: _System | None) -> Settings:

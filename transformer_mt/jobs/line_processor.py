@@ -12,7 +12,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
+from transformer_mt.data.text.tags import split_tag, tag_names
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -106,8 +106,6 @@ class LineProcessor:
                 f"alignment=true does not work with data.normalization={data.normalization}"
                 ", which changes the words of the line"
             )
-        if job.tag is not None:
-            check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
@@ -121,8 +119,7 @@ class LineProcessor:
         if job.markup == "keep" or job.document_format is not None:
             self._segments = MarkupTranslator(self._translator, self.unplaced)
         if job.split == "sentences":
-            inner = self._segments or self._translator
-            self._segments = SentenceTranslator(inner)
+            self._segments = SentenceTranslator(self._segments or self._translator)
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
@@ -163,13 +160,13 @@ class LineProcessor:
             stats: Unusual lines are added to it.
         """
         lines = list[str]()
-        for number, line in enumerate(raw, first_line):
+        for number, content in enumerate(raw, first_line):
             try:
-                lines.append(line.decode())
+                lines.append(content.decode())
             except UnicodeDecodeError:
-                lines.append(line.decode(errors="replace"))
+                lines.append(content.decode(errors="replace"))
                 stats.add("undecodable", number)
-            if b"\0" in line:
+            if b"\0" in content:
                 stats.add("nul", number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations

@@ -127,7 +127,7 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
         if score.name in _METRIC_TYPES  # other kinds of BLEU would be taken for this one
     ]
     sources = [*data.train, *data.valid, *data.test]
-    ids = dict.fromkeys(source.hub for source in sources if _is_on_hub(source))
+    ids = dict.fromkeys(str(source.hub) for source in sources if _is_on_hub(source))
     return ModelCardData(
         language=[*dict.fromkeys(map(base_language, chain(languages, *data.tags.values())))],
         license=job.card.license,

@@ -22,8 +22,9 @@ from transformer_mt.distributed.environment import env_rank, set_ranks_from_slur
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, score_diagnostics
+from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
@@ -197,9 +198,7 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     train, tokenizer = data.train.sample, Tokenizer.load(data.tokenizer_model)
     warnings = [*data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer)]
     references = [[pair.tgt for pair in data.valid]]
-    if job.train.best_by == "bleu" and any(
-        score_diagnostics.unspaced(references, job.data.tgt_lang)
-    ):
+    if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
         warnings.append(
             "the validation set has no spaces between words, which BLEU relies on: set "
             "train.best_by=chrf, or correct data.tgt_lang"

@@ -13,8 +13,8 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.evaluation.metrics import OF_NORMALIZATION
+from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
@@ -49,7 +49,7 @@ class TranslationValidator:
         """Lines to translate first, the same at every validation; all if they are few."""
         # Without spaces between words BLEU is 0 for any model.
         references = [pair.tgt for pair in self.pairs]
-        unspaced = any(score_diagnostics.unspaced([references], self.job.data.tgt_lang))
+        unspaced = is_unspaced([references], self.job.data.tgt_lang)
         return evenly_spaced(len(self.pairs), len(self.pairs) if unspaced else _NUM_PROBED)
 
     @cached_property
