@@ -52,12 +52,6 @@ class TranslationValidator:
         unspaced = is_unspaced([references], self.job.data.tgt_lang)
         return evenly_spaced(len(self.pairs), len(self.pairs) if unspaced else _NUM_PROBED)
 
-    @cached_property
-    def _sample_lines(self) -> list[int]:
-        """Lines whose translations are shown."""
-        samples = evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
-        return [self._probed_lines[i] for i in samples]
-
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
         translator = Translator.of_model(model, self.tokenizer, self.job)
@@ -72,11 +66,11 @@ class TranslationValidator:
         num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
         if not self.world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
-        samples = [
-            (self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]) for i in self._sample_lines
-        ]
-        attention = self._attention(model, samples)
-        return ValidationResult(metrics, samples, attention, num_lines)
+        samples = []
+        for number in evenly_spaced(len(self._probed_lines), _NUM_SAMPLES):
+            i = self._probed_lines[number]
+            samples.append((self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]))
+        return ValidationResult(metrics, samples, self._attention(model, samples), num_lines)
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""
