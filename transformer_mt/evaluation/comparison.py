@@ -169,10 +169,10 @@ def _evaluate_metric(
         ((name, signature),) = signatures.items()
         results: list[Any] = outcome[name]
         for i, (result, (_, lines)) in enumerate(zip(results, systems, strict=True)):
-            new: dict[str, Any] = {}
             if kind == "bs":
                 mean, half = float(result.mean), float(result.ci)
-                new = {"signature": signature.format(), "mean": mean, "confidence": half}
+                text = signature.format()
+                scores[i] = replace(scores[i], signature=text, mean=mean, confidence=half)
             if compared and i > 0:
                 difference = scores[i].score - scores[0].score
                 # A trial of the randomisation test that swaps all n lines that differ, or none of
@@ -180,8 +180,8 @@ def _evaluate_metric(
                 differing = sum(map(operator.ne, systems[0][1], lines))
                 least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
                 p = max(result.p_value, least) if difference else 1.0
-                new |= {"difference": difference, p_value: p}
-            scores[i] = replace(scores[i], **new)
+                tested: dict[str, Any] = {"difference": difference, p_value: p}
+                scores[i] = replace(scores[i], **tested)
     return scores
 
 

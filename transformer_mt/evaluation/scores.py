@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import make_metric
@@ -144,16 +145,9 @@ def read_scores(path: Path) -> list[Score] | None:
         for row in read_json(path):
             if not has_types(row, types) or not "".join(map(str, row.values())).isprintable():
                 raise ValueError("not a score")
-            scores.append(
-                Score(
-                    name=row["name"],
-                    score=row["score"],
-                    signature=row["signature"],
-                    segments=row["segments"],
-                    verbose=str(row.get("verbose_score", "")),
-                    tag=str(row.get("tag", "")),
-                )
-            )
+            values: dict[str, Any] = {key: row[key] for key in types}
+            values |= {"verbose": str(row.get("verbose_score", "")), "tag": row.get("tag", "")}
+            scores.append(Score(**values))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError):

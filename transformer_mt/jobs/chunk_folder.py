@@ -39,7 +39,7 @@ class ChunkFolder:
             finally:
                 # While it is locked: afterwards the folder may belong to another process.
                 if self.num_finished() == 0:
-                    self._delete("*.tmp", _JOB, _LOCK)
+                    self._delete(".*.tmp", _JOB, _LOCK)
                     with suppress(OSError):  # it has other files
                         self.path.rmdir()
 
@@ -63,15 +63,17 @@ class ChunkFolder:
             known = files.read_json(self.path / _JOB, {})
         except (OSError, ValueError):
             known = {}
-        chunk_lines = known.pop(_CHUNK, chunk_lines)
-        if (done := self.num_finished()) and known != job:
+        earlier = known.pop(_CHUNK, chunk_lines)
+        if known == job:
+            chunk_lines = earlier
+        elif done := self.num_finished():
             differ = [key for key in (job | known) if known.get(key) != job.get(key)]
             raise InputError(
                 f"{self.path} has {done:,} finished chunks of a different job "
                 f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
                 "start again"
             )
-        self._delete("*.tmp")
+        self._delete(".*.tmp")
         for part in self.path.glob("*.part"):
             with part.open("rb") as file:
                 checksum = file.readline().strip().decode(errors="replace")

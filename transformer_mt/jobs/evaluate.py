@@ -2,7 +2,7 @@
 
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -129,13 +129,9 @@ class _System(NamedTuple):
 
 def _open(job: EvaluateJob) -> _System | None:
     """The job's model, if it has one; reports mistakes before anything is translated and scored."""
-    given: dict[str, Sequence[str | None]] = {
-        "hypotheses": job.hypotheses,
-        "references": job.references,
-        "source": [job.source],
-        "comet_model": [job.comet_model],
-    }
-    inputs = [(key, files.expand_user(path)) for key in given for path in given[key] if path]
+    given = {"hypotheses": job.hypotheses, "references": job.references}
+    given["source"] = [] if job.source is None else [job.source]
+    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
     request = None
     if job.model is not None:
         request = EngineRequest(job.model, device=job.device, step=job.step)

@@ -96,10 +96,6 @@ def _decode(content: bytes) -> tuple[str, str]:
         text = content.decode(encoding, "surrogateescape")
     except (LookupError, UnicodeError) as error:
         raise InputError(f"line 1: cannot be read as {encoding}: {error}") from None
-    before, nul, _ = text.partition("\0")
-    if nul:
-        line = before.count("\n") + 1
-        raise InputError(f"line {line}: contains NUL, so this is not a document but a binary file")
     return text, encoding
 
 

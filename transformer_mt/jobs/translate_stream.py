@@ -89,12 +89,9 @@ def open_input(path: str | None) -> AbstractContextManager[BinaryIO]:
     """Standard input, or a file, which may be compressed."""
     if path is not None:
         return open_binary(path)
-    try:
-        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
-        # and the program could not end before the next line.
-        return nullcontext(open(0, "rb", closefd=False))
-    except OSError:
-        raise InputError("standard input is closed: set input=FILE") from None
+    # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on, and
+    # the program could not end before the next line.
+    return nullcontext(open(0, "rb", closefd=False))
 
 
 @contextmanager
