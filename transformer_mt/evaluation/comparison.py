@@ -116,6 +116,10 @@ def evaluate_systems(
     sets, source = list(test.references.values()), test.source
     groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
     words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    workers = settings.workers
+    if workers is None:
+        resampled = settings.bootstrap or settings.randomization
+        workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
     for tag, lines in groups.items():
         language = test.languages.get(tag, ("", settings.tgt_lang))[1]
         own = replace(settings, tgt_lang=language)
@@ -124,10 +128,6 @@ def evaluate_systems(
         named: list[tuple[str, Sequence[str]]] = [
             (system.name, [system.hypotheses[i] for i in lines]) for system in evaluated
         ]
-        workers = settings.workers
-        if workers is None:
-            resampled = settings.bootstrap or settings.randomization
-            workers = available_cores() if resampled and len(lines) >= _WORTH_WORKERS else 0
         evaluate = partial(_evaluate_metric, systems=named, references=references, settings=own)
         # TER, by far the slowest, is usually the last.
         results = list(map_ordered(evaluate, own.names[::-1], workers))[::-1]

@@ -91,7 +91,10 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
             if processor.aligned_file is not None:
                 processor.aligned_file.check_line_count(num_lines)
             job = {**processor.output_settings(), "input": checksum, "lines": num_lines}
-            chunk_lines = _chunk_lines(num_lines, ranks.size, processor.chunk_lines)
+            chunk_lines = processor.chunk_lines
+            if ranks.size > 1:  # every rank gets several chunks
+                several = max(CHUNK_LINES["cpu"], num_lines // (8 * ranks.size))
+                chunk_lines = min(chunk_lines, several)
             chunk_lines = parts.start(job, chunk_lines)
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
 
@@ -117,13 +120,6 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
                 log.info("Stopped. %s. Run the same command to resume.", kept_lines)
             raise
         return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
-
-
-def _chunk_lines(num_lines: int, num_ranks: int, maximum: int) -> int:
-    """Lines of a chunk of a new job; every rank gets several chunks."""
-    if num_ranks == 1:
-        return maximum
-    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * num_ranks)))
 
 
 def _count_lines(source: Path) -> tuple[int, str]:
