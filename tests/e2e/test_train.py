@@ -455,8 +455,7 @@ def test_changed_test_set_is_reported_and_scored_again(
 
 def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Running]) -> None:
     scores = (copy / "test.json").read_text()
-    for damaged in ("garbage", scores.replace("nrefs:1", "garbage")):
-        assert damaged != scores
+    for damaged in ("garbage", scores[:-50]):
         (copy / "test.json").write_text(damaged)
         status, out, err = train(copy).wait()
         assert (status, (copy / "test.json").read_text()) == (0, scores), err

@@ -12,6 +12,7 @@ from transformer_mt.conversion import marian_tokenizer, transformers_model, tran
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
+from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
@@ -84,14 +85,8 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
     converted_models.check_shape(source.model.config)
-    try:
-        ctranslate2_conversion.save(
-            folder, source.model, source.tokenizer, source.path, compute_type
-        )
-    except ImportError as error:
-        raise InputError(
-            f"this format needs CTranslate2: pip install ctranslate2 ({error})"
-        ) from None
+    check_available("float32", "cpu")
+    ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"
 
 

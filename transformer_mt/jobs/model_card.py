@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from huggingface_hub import ModelCardData
 
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
-_LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 
 log = logging.getLogger(__name__)
@@ -131,7 +130,7 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
     return ModelCardData(
         language=[*dict.fromkeys(map(base_language, chain(languages, *data.tags.values())))],
         license=job.card.license,
-        library_name=_LIBRARY,
+        library_name="transformer_mt",
         pipeline_tag="translation",
         tags=["translation", "transformer"],
         datasets=[*ids] or None,

@@ -58,15 +58,18 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     Raises:
         InputError: There is no such model, or the job sets something else than the model has.
     """
-    recorded = _recorded(Path(job.run_dir), reference)
-    if recorded is not None:
-        reference = recorded.train.init_from or reference
-    elif hub_models.is_remote(reference):
+    run_dir = Path(job.run_dir)
+    if (run_dir / run_layout.CONFIG).exists():
+        recorded = model_folder.read_config(run_dir)
+        start = recorded.train.init_from or ""
+        is_pinned = hub_models.is_remote(reference) and start.rpartition("@")[0] == reference
+        if start == reference or is_pinned:
+            path = job.tokenizer.path or recorded.tokenizer.path
+            job = replace(job, train=replace(job.train, init_from=start))
+            return _adopt(job, recorded, replace(job.tokenizer, path=path))
+    if hub_models.is_remote(reference):
         reference = hub_models.pin(reference)  # the same for all workers
     job = replace(job, train=replace(job.train, init_from=reference))
-    if recorded is not None:
-        path = job.tokenizer.path or recorded.tokenizer.path
-        return _adopt(job, recorded, replace(job.tokenizer, path=path))
     folder = model_folder.locate(reference, job.cache_dir)
     if not (folder / run_layout.WEIGHTS).exists():
         raise InputError(f"train.init_from={reference}: there is no {run_layout.WEIGHTS}")
@@ -111,15 +114,3 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
         data=replace(job.data, normalization=trained.data.normalization),
         tokenizer=replace(tokenizer, joint=trained.tokenizer.joint, type=trained.tokenizer.type),
     )
-
-
-def _recorded(run_dir: Path, reference: str) -> TrainJob | None:
-    """The job that the run folder was started with, if it started from the same model or commit."""
-    if not (run_dir / run_layout.CONFIG).exists():
-        return None
-    recorded = model_folder.read_config(run_dir)
-    start = recorded.train.init_from or ""
-    same = start == reference
-    if hub_models.is_remote(reference):
-        same |= start.rpartition("@")[0] == reference
-    return recorded if same else None

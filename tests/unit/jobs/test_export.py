@@ -81,7 +81,7 @@ def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | Non
 def test_ctranslate2_is_missing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"pip install ctranslate2"):
         export(model, tmp_path / "out", "ctranslate2")
 
