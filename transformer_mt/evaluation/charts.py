@@ -51,8 +51,6 @@ _STYLE: Any = {  # matplotlib types each key
     "svg.hashsalt": "transformer_mt",
     "text.parse_math": False,
     "font.size": 11,
-    "text.color": _TEXT,
-    "axes.labelcolor": _TEXT,
     "axes.edgecolor": _LINE,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -68,7 +66,6 @@ _STYLE: Any = {  # matplotlib types each key
     "lines.linewidth": 1.8,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "savefig.facecolor": "none",
 }
 
 
