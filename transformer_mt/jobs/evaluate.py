@@ -84,23 +84,23 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     Raises:
         InputError: As ``evaluate`` does.
     """
-    system = _open(job)
-    assert system is not None
-    settings = _settings(job, system)
-    test = _load_test_set(job, system)
+    model = _open(job)
+    assert model is not None
+    settings, test = _settings(job, model), _load_test_set(job, model)
     assert test.source is not None
     sources = robustness.noisy_sources(test.source, test.tags)
     lines = list(dict.fromkeys(chain.from_iterable(sources.values())))
-    translations = dict(zip(lines, system.translator.translate(lines), strict=True))
-    results: list[robustness.NoiseScores] = []
-    for noise, source in sources.items():
-        hypotheses = {str(job.model): [translations[line] for line in source]}
-        (scored,) = evaluate_systems(hypotheses, replace(test, source=source), settings).systems
-        scores, changed = scored.scores, sum(map(operator.ne, sources[robustness.CLEAN], source))
-        if results:
-            pairs = zip(scores, results[0].scores, strict=True)
-            scores = [replace(item, difference=item.score - clean.score) for item, clean in pairs]
-        results.append(robustness.NoiseScores(noise, changed, scores))
+    translations = dict(zip(lines, model.translator.translate(lines), strict=True))
+    hypotheses = {
+        noise: [translations[line] for line in source] for noise, source in sources.items()
+    }
+    clean, *noisy = evaluate_systems(hypotheses, test, settings).systems
+    results = [robustness.NoiseScores(clean.name, 0, clean.scores)]
+    for system in noisy:
+        changed = sum(map(operator.ne, sources[clean.name], sources[system.name]))
+        pairs = zip(system.scores, clean.scores, strict=True)
+        scores = [replace(item, difference=item.score - before.score) for item, before in pairs]
+        results.append(robustness.NoiseScores(system.name, changed, scores))
     return results
 
 

@@ -111,8 +111,8 @@ def check(
             continue
         changed.add(key)
         # The content of a given vocabulary determines its size.
-        is_content = key == "tokenizer.vocab_size" and job.tokenizer.path is not None
-        if not key.startswith(_MAY_CHANGE) and not is_content:
+        is_derived = key == "tokenizer.vocab_size" and job.tokenizer.path is not None
+        if not key.startswith(_MAY_CHANGE) and not is_derived:
             refused.append(f"{key} was {old.get(key)}, now {new.get(key)}")
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
