@@ -142,14 +142,15 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        values = {
-            "limit": self._request.config.max_source_tokens,
-            "tags": tag_names(self._request.tokenizer.tags),
-            "advice": "" if self._job.split == "sentences" else ": try split=sentences",
-        }
         for kind, message in _UNUSUAL.items():
             if count := stats.counts.get(kind):
-                log.warning(f"{count:,} {message.format(first=stats.first.get(kind), **values)}")
+                text = message.format(
+                    first=stats.first.get(kind),
+                    limit=self._request.config.max_source_tokens,
+                    tags=tag_names(self._request.tokenizer.tags),
+                    advice="" if self._job.split == "sentences" else ": try split=sentences",
+                )
+                log.warning(f"{count:,} {text}")
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
         """The output for input lines of any bytes, without line feeds.
