@@ -255,14 +255,6 @@ def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_pa
         assert err.count("\n") == 1
 
 
-def test_changed_decoding_settings_are_reported(copy: Path, train: Callable[..., Running]) -> None:
-    status, _, err = train(copy, "train.max_steps=60", "decode.beam_size=1").wait()
-    assert status == 0
-    assert (
-        "warning: scores of earlier validations used other settings: decode.beam_size was 4, now 1"
-    ) in err
-
-
 def test_signals_save_a_checkpoint_and_the_run_resumes(
     finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
 ) -> None:
@@ -463,8 +455,7 @@ def test_changed_test_set_is_reported_and_scored_again(
 
 def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Running]) -> None:
     scores = (copy / "test.json").read_text()
-    for damaged in ("garbage", scores.replace("nrefs:1", "garbage")):
-        assert damaged != scores
+    for damaged in ("garbage", scores[:-50]):
         (copy / "test.json").write_text(damaged)
         status, out, err = train(copy).wait()
         assert (status, (copy / "test.json").read_text()) == (0, scores), err

@@ -7,7 +7,7 @@ where interactive chart libraries add one to five megabytes to every page. A mod
 import io
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,8 +51,6 @@ _STYLE: Any = {  # matplotlib types each key
     "svg.hashsalt": "transformer_mt",
     "text.parse_math": False,
     "font.size": 11,
-    "text.color": _TEXT,
-    "axes.labelcolor": _TEXT,
     "axes.edgecolor": _LINE,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -68,7 +66,6 @@ _STYLE: Any = {  # matplotlib types each key
     "lines.linewidth": 1.8,
     "figure.facecolor": "none",
     "axes.facecolor": "none",
-    "savefig.facecolor": "none",
 }
 
 
@@ -83,17 +80,27 @@ class Chart:
     """Names of the series in the order of their colours; empty if the series are the systems."""
 
 
+@mpl.rc_context(_STYLE)
 def group_charts(evaluation: Evaluation) -> list[Chart]:
     """BLEU and chrF by length of the source or, if that is unknown, of the reference."""
-    reference, *_ = evaluation.test.references.values()
-    source = evaluation.test.source
+    sets, source = list(evaluation.test.references.values()), evaluation.test.source
     side = "reference" if source is None else "source"
-    groups = by_length(reference if source is None else source)
+    groups = by_length(sets[0] if source is None else source)
     note = f"Sentences: {', '.join(f'{len(lines):,}' for lines in groups.values())}."
+    width = 0.8 / len(evaluation.systems)
     charts = []
     for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-        svg = _bars(metric, [*groups], _group_scores(evaluation, metric, [*groups.values()]))
-        charts.append(Chart(f"{name} by length of the {side}", svg, note))
+        scorer = make_metric(metric, evaluation.settings.tgt_lang)
+        figure, axes = _figure()
+        for number, system in enumerate(evaluation.systems):
+            for place, lines in enumerate(groups.values()):
+                references = [[texts[i] for i in lines] for texts in sets]
+                score = scorer.corpus_score([system.hypotheses[i] for i in lines], references).score
+                left = place - 0.4 + (number + 0.5) * width
+                axes.bar(left, score, width * 0.92, color=_SERIES[number])
+        axes.set_xticks(range(len(groups)), [*groups])
+        axes.tick_params(axis="x", length=0)
+        charts.append(Chart(f"{name} by length of the {side}", _svg(metric, figure), note))
     return charts
 
 
@@ -118,42 +125,14 @@ def by_length(lines: Sequence[str]) -> dict[str, list[int]]:
     return groups
 
 
-def _group_scores(
-    evaluation: Evaluation, metric: str, groups: Sequence[Sequence[int]]
-) -> list[list[float]]:
-    """Corpus scores of all groups of sentences, by system."""
-    scorer = make_metric(metric, evaluation.settings.tgt_lang)
-
-    def score(hypotheses: Sequence[str], lines: Sequence[int]) -> float:
-        references = [[texts[i] for i in lines] for texts in evaluation.test.references.values()]
-        return float(scorer.corpus_score([hypotheses[i] for i in lines], references).score)
-
-    return [[score(s.hypotheses, lines) for lines in groups] for s in evaluation.systems]
-
-
-def _bars(name: str, labels: Sequence[str], series: Sequence[Sequence[float]]) -> str:
-    """Grouped bar chart; each series has a value for every label."""
-
-    def draw(axes: Axes) -> None:
-        width = 0.8 / len(series)
-        for i, values in enumerate(series):
-            places = [x - 0.4 + (i + 0.5) * width for x in range(len(values))]
-            axes.bar(places, values, width * 0.92, color=_SERIES[i])
-        axes.set_xticks(range(len(labels)), labels)
-        axes.tick_params(axis="x", length=0)
-
-    return _svg(name, draw)
-
-
+@mpl.rc_context(_STYLE)
 def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
     """Training and validation curves from the records of ``metrics.jsonl``."""
     charts = []
     for key, series in curve_series(records, CURVES).items():
-
-        def draw(axes: Axes, curves: Sequence[Series] = [*series.values()]) -> None:
-            _draw_curves(axes, curves, _SERIES)
-
-        charts.append(Chart(CURVES[key], _svg(f"curve-{key}", draw), "", [*series]))
+        figure, axes = _figure()
+        _draw_curves(axes, [*series.values()], _SERIES)
+        charts.append(Chart(CURVES[key], _svg(f"curve-{key}", figure), "", [*series]))
     return charts
 
 
@@ -215,18 +194,19 @@ def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) ->
     return lines
 
 
-def _svg(name: str, draw: Callable[[Axes], None]) -> str:
-    """The SVG of a figure; its name must be unique on the page."""
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(5, 2.4), layout="constrained")
-        draw(figure.add_subplot())
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    return _for_page(stream.getvalue(), name)
+def _figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(5, 2.4), layout="constrained")
+    return figure, figure.add_subplot()
 
 
-def _for_page(svg: str, name: str) -> str:
-    """The bare ``<svg>`` element, with colours from CSS and identifiers unique on the page."""
+def _svg(name: str, figure: Figure) -> str:
+    """The bare ``<svg>`` element of a figure, with colours from CSS.
+
+    Its identifiers start with the name, which must be unique on the page.
+    """
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    svg = stream.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     for colour, css in _CSS.items():

@@ -32,18 +32,10 @@ class TestSet:
     """Reference translations by the name of their file."""
     source: Sequence[str] | None = None
     """Sentences to translate, if known."""
-    source_name: str = "the source"
-    """Name of the source in error messages."""
     tags: Collection[str] = ()
     """All tags that a source line may start with."""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
-
-    @property
-    def texts(self) -> dict[str, Sequence[str]]:
-        """All texts by name."""
-        source = {} if self.source is None else {self.source_name: self.source}
-        return {**self.references, **source}
 
 
 def load_testset(name: str, langs: str) -> TestSet:
@@ -52,7 +44,6 @@ def load_testset(name: str, langs: str) -> TestSet:
     return TestSet(
         references={path.name: list(read_lines(path)) for path in references},
         source=list(read_lines(source)),
-        source_name=source.name,
     )
 
 
@@ -110,60 +101,42 @@ def evaluate_systems(
 ) -> Evaluation:
     """Scores of every system, given by the path of its file or model, compared with the first.
 
-    If lines of the test set have tags, there is one system, and the lines of each tag are scored
-    apart.
+    If lines of the test set have tags, the lines of each tag are scored apart.
 
     Raises:
         InputError: The numbers of lines differ, there is nothing to score, a metric is not
             available here, or a worker process was killed.
     """
-    source = test.source or []
-    groups = lines_by_tag(source, test.tags)
-    if groups.keys() <= {""}:
-        return _evaluate(systems, test, settings)
-    ((name, hypotheses),) = systems.items()
-    scores: list[Score] = []
-    diagnostics: list[str] = []
-    for tag, lines in groups.items():
-        part = replace(
-            test,
-            references={key: [text[i] for i in lines] for key, text in test.references.items()},
-            source=[split_tag(source[i], test.tags)[1] for i in lines],
-        )
-        own = replace(settings, tgt_lang=test.languages.get(tag, ("", settings.tgt_lang))[1])
-        (system,) = _evaluate({name: [hypotheses[i] for i in lines]}, part, own).systems
-        scores += [replace(score, tag=tag) for score in system.scores]
-        diagnostics += [f"{tag or 'no tag'}: {message}" for message in system.diagnostics]
-    whole = replace(system, hypotheses=hypotheses, scores=scores, diagnostics=diagnostics)
-    return Evaluation(systems=[whole], test=test, settings=settings)
-
-
-def _evaluate(
-    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
-) -> Evaluation:
-    """``evaluate_systems`` of lines without tags."""
     for name, hypotheses in systems.items():
-        check_line_counts({name: hypotheses, **test.texts})
-    sets = list(test.references.values())
-    named = list(zip(short_names(list(systems)), systems.values(), strict=True))
-    evaluate = partial(_evaluate_metric, systems=named, references=sets, settings=settings)
+        check_line_counts({name: hypotheses, **test.references})
+    evaluated = [
+        System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
+        for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
+    ]
+    sets, source = list(test.references.values()), test.source
+    groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
+    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
     workers = settings.workers
     if workers is None:
         resampled = settings.bootstrap or settings.randomization
         workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
-    # TER, by far the slowest, is usually the last.
-    results = list(map_ordered(evaluate, settings.names[::-1], workers))[::-1]
-    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
-    language = settings.tgt_lang
-    evaluated = [
-        System(
-            name=name,
-            hypotheses=lines,
-            scores=[scores[i] for scores in results],
-            diagnostics=diagnose(lines, sets, test.source, tgt_lang=language, words=words),
-        )
-        for i, (name, lines) in enumerate(named)
-    ]
+    for tag, lines in groups.items():
+        language = test.languages.get(tag, ("", settings.tgt_lang))[1]
+        own = replace(settings, tgt_lang=language)
+        references = [[text[i] for i in lines] for text in sets]
+        text = None if source is None else [split_tag(source[i], test.tags)[1] for i in lines]
+        named: list[tuple[str, Sequence[str]]] = [
+            (system.name, [system.hypotheses[i] for i in lines]) for system in evaluated
+        ]
+        evaluate = partial(_evaluate_metric, systems=named, references=references, settings=own)
+        # TER, by far the slowest, is usually the last.
+        results = list(map_ordered(evaluate, own.names[::-1], workers))[::-1]
+        about = "" if groups.keys() == {""} else f"{tag or 'no tag'}: "
+        for i, system in enumerate(evaluated):
+            system.scores.extend(replace(scores[i], tag=tag) for scores in results)
+            own_lines = named[i][1]
+            messages = diagnose(own_lines, references, text, tgt_lang=language, words=words)
+            system.diagnostics.extend(about + message for message in messages)
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
@@ -196,10 +169,10 @@ def _evaluate_metric(
         ((name, signature),) = signatures.items()
         results: list[Any] = outcome[name]
         for i, (result, (_, lines)) in enumerate(zip(results, systems, strict=True)):
-            new: dict[str, Any] = {}
             if kind == "bs":
                 mean, half = float(result.mean), float(result.ci)
-                new = {"signature": signature.format(), "mean": mean, "confidence": half}
+                text = signature.format()
+                scores[i] = replace(scores[i], signature=text, mean=mean, confidence=half)
             if compared and i > 0:
                 difference = scores[i].score - scores[0].score
                 # A trial of the randomisation test that swaps all n lines that differ, or none of
@@ -207,8 +180,8 @@ def _evaluate_metric(
                 differing = sum(map(operator.ne, systems[0][1], lines))
                 least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
                 p = max(result.p_value, least) if difference else 1.0
-                new |= {"difference": difference, p_value: p}
-            scores[i] = replace(scores[i], **new)
+                tested: dict[str, Any] = {"difference": difference, p_value: p}
+                scores[i] = replace(scores[i], **tested)
     return scores
 
 

@@ -60,12 +60,8 @@ class ProtocolBLEU(BLEU):
 
     def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
         super().__init__(tokenize="none", smooth_method="none", force=True)
-        self.tokenizer_signature = tokens
+        self.tokenizer, self.tokenizer_signature = tokenize, tokens
         self._name = name
-        self._tokenize = tokenize
-
-    def _preprocess_segment(self, sent: str) -> str:
-        return self._tokenize(sent)
 
     def _compute_score_from_stats(self, stats: Any) -> BLEUScore:
         score = super()._compute_score_from_stats(stats)

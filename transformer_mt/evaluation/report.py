@@ -138,11 +138,8 @@ def _differences(
     differences = []
     for i in order[:DIFFERENCES]:
         texts = [system.hypotheses[i] for system in evaluation.systems]
-        if len(texts) == 1:
-            marked = [changes(references[0][i], texts[0])]
-        else:
-            others = [changes(texts[0], text) for text in texts[1:]]
-            marked = [[Change("same", texts[0])], *others]
+        compared_with = references[0][i] if len(texts) == 1 else texts[0]
+        marked = [changes(compared_with, text) for text in texts]
         source = evaluation.test.source
         differences.append(
             {

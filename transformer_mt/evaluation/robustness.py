@@ -1,8 +1,8 @@
 """Scores of a model under noise: the test set as it is, and with each kind on all source lines."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -52,22 +52,6 @@ def noisy_sources(source: Sequence[str], tags: Collection[str]) -> dict[str, lis
     return sources
 
 
-def score_noisy(
-    sources: Mapping[str, Sequence[str]], score: Callable[[Sequence[str]], list[Score]]
-) -> list[NoiseScores]:
-    """The scores of each source of ``noisy_sources``, which ``score`` computes."""
-    clean, first = sources[CLEAN], score(sources[CLEAN])
-    result = [NoiseScores(CLEAN, 0, first)]
-    for name in NOISES:
-        changed = sum(a != b for a, b in zip(clean, sources[name], strict=True))
-        scores = [
-            replace(noisy, difference=noisy.score - before.score)
-            for before, noisy in zip(first, score(sources[name]), strict=True)
-        ]
-        result.append(NoiseScores(name, changed, scores))
-    return result
-
-
 def to_text(results: Sequence[NoiseScores]) -> str:
     """A table, or one for each tag, with the difference to the clean source in brackets."""
     lines = []
@@ -98,7 +82,5 @@ def to_json(results: Sequence[NoiseScores]) -> str:
 
 
 def _cell(score: Score) -> str:
-    text = f"{score.score:.{score.decimals}f}"
-    if score.difference is None:
-        return text
-    return f"{text} ({score.difference:+.{score.decimals}f})"
+    difference = "" if score.difference is None else f" ({score.difference:+.2f})"
+    return f"{score.score:.2f}{difference}"

@@ -53,23 +53,24 @@ def diagnose(
     """
     warnings = []
     total = len(hypotheses)
-    if any(_equal(hypotheses, lines) for lines in references):
+    stripped = [line.strip() for line in hypotheses]
+    if any(stripped) and any(stripped == list(map(str.strip, lines)) for lines in references):
         warnings.append(
             "every line is identical to a reference: is this the reference file itself?"
         )
-    if words:
-        warnings.extend(unspaced(references, tgt_lang))
+    if words and is_unspaced(references, tgt_lang):
+        warnings.append(
+            "the references have no spaces between words: rely on chrF, or set tgt_lang=ja, yue or "
+            "zh, for which BLEU and TER segment them"
+        )
     if source is not None:
-        copies = sum(h.strip() == s.strip() != "" for h, s in zip(hypotheses, source, strict=True))
+        copies = sum(h == s.strip() != "" for h, s in zip(stripped, source, strict=True))
         if copies:
             warnings.append(f"{copies:,} of {total:,} lines are identical to their source")
-    empty = sum(not line.strip() for line in hypotheses)
-    if empty:
+    if empty := stripped.count(""):
         warnings.append(f"{empty:,} of {total:,} lines are empty")
     for lines in references:
-        if blank := sum(
-            bool(h.strip()) and not r.strip() for h, r in zip(hypotheses, lines, strict=True)
-        ):
+        if blank := sum(bool(h) and not r.strip() for h, r in zip(stripped, lines, strict=True)):
             warnings.append(f"{blank:,} of {total:,} lines of a reference are empty")
     warnings.extend(_quotes(hypotheses, references))
     if total >= _MIN_LINES:
@@ -78,23 +79,13 @@ def diagnose(
     return warnings
 
 
-def _equal(hypotheses: Sequence[str], lines: Sequence[str]) -> bool:
-    pairs = [(h.strip(), r.strip()) for h, r in zip(hypotheses, lines, strict=True)]
-    return any(h for h, _ in pairs) and all(h == r for h, r in pairs)
-
-
-def unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> Iterator[str]:
-    """A warning if the references have no spaces, so that BLEU finds no words in them."""
+def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> bool:
+    """Whether the references have no spaces, so that BLEU finds no words in them."""
     if base_language(tgt_lang or "") in _SEGMENTED:
-        return
+        return False
     text = "\n".join(line.strip() for lines in references for line in lines)
     letters, spaces = len(_UNSPACED.findall(text)), text.count(" ")
-    if 2 * letters <= len(text) - spaces or spaces * _MAX_WORD_LENGTH > letters:
-        return
-    yield (
-        "the references have no spaces between words: rely on chrF, or set tgt_lang=ja, yue or zh, "
-        "for which BLEU and TER segment them"
-    )
+    return 2 * letters > len(text) - spaces and spaces * _MAX_WORD_LENGTH <= letters
 
 
 def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:

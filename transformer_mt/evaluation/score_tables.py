@@ -71,7 +71,7 @@ def _width(text: str) -> int:
 def _cell(score: Score) -> str:
     lines = [f"{score.score:.{score.decimals}f}"]
     if score.mean is not None:
-        lines.append(f"{score.mean:.{score.decimals}f} ± {score.confidence:.{score.decimals}f}")
+        lines.append(f"{score.mean:.2f} ± {score.confidence:.2f}")
     lines[0] += " *" * score.is_significant
     tests = ("bs", score.p_bootstrap), ("ar", score.p_randomization)
     lines += [f"p({test}) {p:.4f}" for test, p in tests if p is not None]

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +51,7 @@ class Score:
     p_randomization: float | None = None
     """p-value of the paired approximate randomisation test; None if it was not run."""
     decimals: int = 2
-    """Decimals to print."""
+    """Decimals of the score to print."""
 
     @property
     def label(self) -> str:
@@ -138,38 +137,23 @@ def to_row(item: Score) -> dict[str, str | float | int]:
 def read_scores(path: Path) -> list[Score] | None:
     """The scores of a file that ``to_json`` made, without intervals.
 
-    None if the file is missing, or damaged, which is logged: not such a list, a value of another
-    type, or one that contradicts another, as every part of a signature is in the file twice.
+    None if the file is missing, or damaged, which is logged.
     """
+    types = {"name": str, "score": float, "signature": str, "segments": int}
+    scores = []
     try:
-        rows = read_json(path)
-        if not isinstance(rows, list):
-            raise ValueError("not a list")
-        return [_read_row(row) for row in rows]
+        for row in read_json(path):
+            if not has_types(row, types) or not "".join(map(str, row.values())).isprintable():
+                raise ValueError("not a score")
+            values: dict[str, Any] = {key: row[key] for key in types}
+            values |= {"verbose": str(row.get("verbose_score", "")), "tag": row.get("tag", "")}
+            scores.append(Score(**values))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         log.warning("%s is damaged and will not be used", path)
         return None
-
-
-def _read_row(row: dict[str, Any]) -> Score:
-    """A score from its JSON object; raises ``ValueError`` if that is not one."""
-    if not has_types(row, {"name": str, "score": float, "signature": str, "segments": int}):
-        raise ValueError("not a score")
-    item = Score(
-        name=row["name"],
-        score=row["score"],
-        signature=row["signature"],
-        segments=row["segments"],
-        verbose=str(row.get("verbose_score", "")),
-        tag=str(row.get("tag", "")),
-    )
-    printable = f"{item.label}{item.signature}{item.verbose}".isprintable()
-    consistent = to_row(item).items() <= row.items()
-    if not (printable and consistent and math.isfinite(item.score) and item.segments > 0):
-        raise ValueError("damaged")
-    return item
+    return scores
 
 
 def to_text(scores: Sequence[Score]) -> str:
@@ -179,7 +163,7 @@ def to_text(scores: Sequence[Score]) -> str:
     for item in scores:
         number = f"{item.score:6.{item.decimals}f}"
         if item.mean is not None:
-            number += f" (μ = {item.mean:.{item.decimals}f} ± {item.confidence:.{item.decimals}f})"
+            number += f" (μ = {item.mean:.2f} ± {item.confidence:.2f})"
         lines.append(f"{item.label:<{width}}  {number}  {format_segments(item.segments)}")
         lines.append(f"  {short_signature(item)}")  # never wrapped: it is copied into papers
         if item.verbose:

@@ -62,8 +62,7 @@ def comet(
         )
     printed = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
     if done.returncode or set(printed) != set(files):
-        errors = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        reason = errors[-1] if errors else f"exit status {done.returncode}"
+        *_, reason = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()]
         raise InputError(
             f"{COMMAND} failed ({reason}): can it download its model {job.comet_model}? For a "
             "model on this machine set comet_model=FILE.ckpt (mt-train: train.comet_model)"

@@ -1,7 +1,8 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OUTPUTS = ("report", "attention_html", "attention_png")
-
 
 def evaluate(
     job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
@@ -63,7 +62,9 @@ def evaluate(
         assert test.source is not None
         hypotheses = {str(job.model): system.translator.translate(test.source)}
     evaluation = evaluate_systems(hypotheses, test, settings)
-    evaluation = _add_scores_with_source(job, system, evaluation)
+    for name in SOURCE_METRICS:
+        if name in (job.metrics or []):
+            _add_source_scores(name, job, system, evaluation)
     for scored in evaluation.systems:
         for message in scored.diagnostics:
             log.warning("%s: %s", scored.name, message)
@@ -83,21 +84,24 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     Raises:
         InputError: As ``evaluate`` does.
     """
-    system = _open(job)
-    assert system is not None
-    settings = _settings(job, system)
-    test = _load_test_set(job, system)
+    model = _open(job)
+    assert model is not None
+    settings, test = _settings(job, model), _load_test_set(job, model)
     assert test.source is not None
     sources = robustness.noisy_sources(test.source, test.tags)
     lines = list(dict.fromkeys(chain.from_iterable(sources.values())))
-    translations = dict(zip(lines, system.translator.translate(lines), strict=True))
-
-    def score(source: Sequence[str]) -> list[Score]:
-        hypotheses = {str(job.model): [translations[line] for line in source]}
-        noisy = replace(test, source=source)
-        return evaluate_systems(hypotheses, noisy, settings).systems[0].scores
-
-    return robustness.score_noisy(sources, score)
+    translations = dict(zip(lines, model.translator.translate(lines), strict=True))
+    hypotheses = {
+        noise: [translations[line] for line in source] for noise, source in sources.items()
+    }
+    clean, *noisy = evaluate_systems(hypotheses, test, settings).systems
+    results = [robustness.NoiseScores(clean.name, 0, clean.scores)]
+    for system in noisy:
+        changed = sum(map(operator.ne, sources[clean.name], sources[system.name]))
+        pairs = zip(system.scores, clean.scores, strict=True)
+        scores = [replace(item, difference=item.score - before.score) for item, before in pairs]
+        results.append(robustness.NoiseScores(system.name, changed, scores))
+    return results
 
 
 def write_attention(job: EvaluateJob) -> "Attention":
@@ -125,23 +129,19 @@ class _System(NamedTuple):
 
 def _open(job: EvaluateJob) -> _System | None:
     """The job's model, if it has one; reports mistakes before anything is translated and scored."""
-    outputs = {key: getattr(job, key) for key in _OUTPUTS}
-    given: dict[str, Sequence[str | None]] = {
-        "hypotheses": job.hypotheses,
-        "references": job.references,
-        "source": [job.source],
-        "comet_model": [job.comet_model],
-    }
-    inputs = [(key, files.expand_user(path)) for key in given for path in given[key] if path]
-    check_outputs(outputs, inputs)
+    given = {"hypotheses": job.hypotheses, "references": job.references}
+    given["source"] = [] if job.source is None else [job.source]
+    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
+    request = None
+    if job.model is not None:
+        request = EngineRequest(job.model, device=job.device, step=job.step)
+        request.config = request.config.with_settings(job)
+        inputs += model_files(request.folder, request.trained.data)
+    keys = ("report", "attention_html", "attention_png")
+    check_outputs({key: getattr(job, key) for key in keys}, inputs)
     if "comet" in (job.metrics or []):
         comet_command()
-    if job.model is None:
-        return None
-    request = EngineRequest(job.model, device=job.device, step=job.step)
-    check_outputs(outputs, model_files(request.folder, request.trained.data))
-    request.config = request.config.with_settings(job)
-    return _System(request, Translator.open(request, "torch"))
+    return None if request is None else _System(request, Translator.open(request, "torch"))
 
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
@@ -150,17 +150,15 @@ def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
         pair = system.data.tags.get(job.tag or "", system.data.languages(None)) if system else ()
         test = load_testset(job.testset, job.langs or "-".join(pair))
     elif job.references:
-        test = TestSet(
-            references={path: list(read_lines(path)) for path in job.references},
-            source=None if job.source is None else list(read_lines(job.source)),
-            source_name=job.source or "",
-        )
+        references = {path: list(read_lines(path)) for path in job.references}
+        source = None if job.source is None else list(read_lines(job.source))
+        check_line_counts(references if source is None else {str(job.source): source, **references})
+        test = TestSet(references=references, source=source)
     else:
         assert system is not None
         test = _own_test_set(job, system)
     if system is None:
         return test
-    check_line_counts(test.texts)
     assert test.source is not None
     return replace(
         test,
@@ -216,25 +214,19 @@ def _settings(job: EvaluateJob, system: _System | None) -> Settings:
     return settings
 
 
-def _add_scores_with_source(
-    job: EvaluateJob, system: _System | None, evaluation: Evaluation
-) -> Evaluation:
-    """Adds the requested scores by metrics that also read the source."""
-    names = [name for name in SOURCE_METRICS if name in (job.metrics or [])]
-    if not names:
-        return evaluation
+def _add_source_scores(
+    name: str, job: EvaluateJob, system: _System | None, evaluation: Evaluation
+) -> None:
+    """Adds the scores of all systems by a metric that also reads the source."""
     source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
     assert source is not None
     hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
     translator = None if system is None else system.translator
-    added: list[Mapping[str, Score]] = [
-        load(SOURCE_METRICS, name)(job, translator, hypotheses, source, reference) for name in names
-    ]
-    systems = [
-        replace(scored, scores=[*scored.scores, *(scores[scored.name] for scores in added)])
-        for scored in evaluation.systems
-    ]
-    return replace(evaluation, systems=systems)
+    added: dict[str, Score] = load(SOURCE_METRICS, name)(
+        job, translator, hypotheses, source, reference
+    )
+    for scored in evaluation.systems:
+        scored.scores.append(added[scored.name])
 
 
 def _attend(job: EvaluateJob, system: _System) -> "Attention":

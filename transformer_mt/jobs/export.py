@@ -12,6 +12,7 @@ from transformer_mt.conversion import marian_tokenizer, transformers_model, tran
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
+from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
@@ -20,19 +21,20 @@ from transformer_mt.registries import EXPORT_FORMATS, load
 
 log = logging.getLogger(__name__)
 
+_MAX_CARD_BYTES = 2**22
+
 
 def export(job: ExportJob) -> Path:
     """Converts a model folder to another format; returns the new folder.
 
     Raises:
         InputError: The model folder is missing or damaged, the format cannot represent its model,
-            a library is missing, or the output is not a new or empty folder outside the model.
+            or a library is missing.
+        OSError: The output is not a new or empty folder.
     """
     source, output = model_folder.locate(job.model), files.expand_user(job.output)
-    target = output.resolve()
-    _check_output(source.resolve(), output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
-    with files.new_folder(target) as folder:
+    with files.new_folder(output.resolve()) as folder:
         kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
@@ -46,17 +48,6 @@ class LoadedFolder:
     model: Transformer
     tokenizer: Tokenizer
     trained: TrainJob
-
-
-def _check_output(source: Path, output: Path) -> None:
-    """Refuses an output that would replace something."""
-    target = output.resolve()
-    if target.is_relative_to(source) or source.is_relative_to(target):
-        raise InputError(
-            f"output={output} overlaps the model folder {source}: choose a folder outside it"
-        )
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(f"output={output} exists and is not an empty folder: choose another")
 
 
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
@@ -94,14 +85,8 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
     converted_models.check_shape(source.model.config)
-    try:
-        ctranslate2_conversion.save(
-            folder, source.model, source.tokenizer, source.path, compute_type
-        )
-    except ImportError as error:
-        raise InputError(
-            f"this format needs CTranslate2: pip install ctranslate2 ({error})"
-        ) from None
+    check_available("float32", "cpu")
+    ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"
 
 
@@ -135,11 +120,15 @@ def to_argos(source: LoadedFolder, folder: Path, compute_type: str | None) -> st
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
-    """Copies what a translation needs, and writes the model card."""
+    """Copies what a translation needs, and the model card, or writes one."""
     for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
     copy_vocabulary(source.path, folder)
     if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    write_model_card(source.path, scores, folder)
+    for name in (run_layout.MODEL_CARD, run_layout.CURVES):
+        if (source.path / name).exists():
+            (folder / name).write_bytes(files.read_regular(source.path / name, _MAX_CARD_BYTES))
+    if not (folder / run_layout.MODEL_CARD).exists():
+        write_model_card(folder, scores, source.path.resolve().name)
     return "a model repository"

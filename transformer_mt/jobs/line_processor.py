@@ -2,8 +2,6 @@
 
 import json
 import logging
-import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +12,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
+from transformer_mt.data.text.tags import split_tag, tag_names
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -37,12 +35,6 @@ def translates_file(job: TranslateJob) -> bool:
     return not (files.is_stream(source) or files.is_stream(target))
 
 
-def check_lines(job: TranslateJob) -> None:
-    """Raises ``InputError`` if the job translates a document, and not line by line."""
-    if job.document_format is not None:
-        raise InputError(f"format={job.document_format} is a document: call translate_document")
-
-
 _UNUSUAL = {
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
@@ -57,7 +49,7 @@ _UNUSUAL = {
 """Kinds of unusual lines, and what is logged after the number of each."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class InputStats:
     """Counts of unusual input lines by kind (``_UNUSUAL``), without kinds that do not occur."""
 
@@ -65,10 +57,11 @@ class InputStats:
     first: dict[str, int] = field(default_factory=dict)
     """Number of the first line of each kind that is found line by line."""
 
-    def __add__(self, following: "InputStats") -> "InputStats":
-        """The counts of two consecutive parts of an input."""
-        counts = Counter(self.counts) + Counter(following.counts)
-        return InputStats({**counts}, following.first | self.first)
+    def add(self, kind: str, line: int | None, count: int = 1) -> None:
+        """Adds lines of a kind, the first of which has this number, if it is known."""
+        self.counts[kind] = self.counts.get(kind, 0) + count
+        if line is not None:
+            self.first.setdefault(kind, line)
 
 
 class LineProcessor:
@@ -82,17 +75,12 @@ class LineProcessor:
     """
 
     def __init__(self, job: TranslateJob, device: str | None = None):
-        given: dict[str, Path] = {}
-        for key in ("input", "prefix", "score"):
-            if path := getattr(job, key):
-                given[key] = files.expand_user(path)
-        inputs = list(given.items())
-        given.pop("input", None)
         if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
             raise InputError(
                 f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
                 "the file afterwards"
             )
+        aligned = "prefix" if job.prefix else "score" if job.score else None
         self._job = job
         self._request = request = EngineRequest(
             job.model,
@@ -100,12 +88,16 @@ class LineProcessor:
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,
-            given=[*given],
+            given=[] if aligned is None else [aligned],
             cache_dir=job.cache_dir,
         )
         data, config = request.trained.data, request.config.with_settings(job)
         request.config = config
         if job.output is not None:
+            inputs = list[tuple[str, Path]]()
+            for key in ("input", "prefix", "score"):
+                if path := getattr(job, key):
+                    inputs.append((key, files.expand_user(path)))
             for folder in (request.folder, *request.ensemble):
                 inputs += model_files(folder, data)
             check_outputs({"output": job.output}, inputs)
@@ -114,8 +106,6 @@ class LineProcessor:
                 f"alignment=true does not work with data.normalization={data.normalization}"
                 ", which changes the words of the line"
             )
-        if job.tag is not None:
-            check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
@@ -129,18 +119,17 @@ class LineProcessor:
         if job.markup == "keep" or job.document_format is not None:
             self._segments = MarkupTranslator(self._translator, self.unplaced)
         if job.split == "sentences":
-            inner = self._segments or self._translator
-            self._segments = SentenceTranslator(inner)
+            self._segments = SentenceTranslator(self._segments or self._translator)
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
-        for key, path in given.items():  # at most one
-            self.aligned_file = AlignedFile(key, path)
+        if aligned is not None:
+            self.aligned_file = AlignedFile(aligned, files.expand_user(getattr(job, aligned)))
 
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
         settings = asdict(self._request.config)
         del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
-        for key in ("nbest", "format", "split", "markup", "alignment"):
+        for key in ("nbest", "format", "split", "markup", "alignment", "tag"):
             settings[key] = getattr(self._job, key)
         for key in ("prefix", "score"):
             aligned = self.aligned_file if getattr(self._job, key) else None
@@ -149,63 +138,65 @@ class LineProcessor:
         settings["compute_type"] = engine.compute_type
         if self._job.format == "jsonl" or engine.compute_type != "float32":
             settings["engine"] = engine.name  # else all give the same text
-        data = self._request.trained.data
-        settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
-        if self._request.tokenizer.tags:
-            languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
-            settings["tag"] = [self._job.tag, languages]
-        settings["version"] = __version__
-        return {"model": self._request.checksums, **settings}
+        return {"model": self._request.checksums, **settings, "version": __version__}
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        if not stats.counts:
-            return
-        values = {
-            "limit": self._request.config.max_source_tokens,
-            "tags": tag_names(self._request.tokenizer.tags),
-            "advice": "" if self._job.split == "sentences" else ": try split=sentences",
-        }
         for kind, message in _UNUSUAL.items():
             if count := stats.counts.get(kind):
-                log.warning(f"{count:,} {message.format(first=stats.first.get(kind), **values)}")
+                text = message.format(
+                    first=stats.first.get(kind),
+                    limit=self._request.config.max_source_tokens,
+                    tags=tag_names(self._request.tokenizer.tags),
+                    advice="" if self._job.split == "sentences" else ": try split=sentences",
+                )
+                log.warning(f"{count:,} {text}")
 
-    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+    def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
         """The output for input lines of any bytes, without line feeds.
 
-        The first of the lines has the number ``first_line`` in the input, from 1.
+        Args:
+            raw: The lines.
+            first_line: Number of the first one in the input, from 1.
+            stats: Unusual lines are added to it.
         """
         lines = list[str]()
-        unusual: dict[str, list[int]] = {kind: [] for kind in _UNUSUAL}
-        for number, line in enumerate(raw, first_line):
+        for number, content in enumerate(raw, first_line):
             try:
-                lines.append(line.decode())
+                lines.append(content.decode())
             except UnicodeDecodeError:
-                lines.append(line.decode(errors="replace"))
-                unusual["undecodable"].append(number)
-            if b"\0" in line:
-                unusual["nul"].append(number)
+                lines.append(content.decode(errors="replace"))
+                stats.add("undecodable", number)
+            if b"\0" in content:
+                stats.add("nul", number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
         needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
         keeps_markup = self._job.markup == "keep"
-        if needs_tag or keeps_markup:
-            for number, source in enumerate(tagged, first_line):
-                tag, text = split_tag(source, tags)
-                if needs_tag and not tag and text.strip():
-                    unusual["untagged"].append(number)
-                if keeps_markup and is_malformed(text):
-                    unusual["malformed"].append(number)
-        rows = map(self._format, lines, self._process(tagged, first_line))
-        output = "\n".join([*rows, ""]).encode()
-        counts = {kind: len(numbers) for kind, numbers in unusual.items()}
-        counts["cut"] = translator.cut_lines - cut_before
-        counts["short"] = translator.short_translations - short_before
-        first = {kind: numbers[0] for kind, numbers in unusual.items() if numbers}
-        return output, InputStats({kind: n for kind, n in counts.items() if n}, first)
+        for number, source in enumerate(tagged if needs_tag or keeps_markup else (), first_line):
+            tag, text = split_tag(source, tags)
+            if needs_tag and not tag and text.strip():
+                stats.add("untagged", number)
+            if keeps_markup and is_malformed(text):
+                stats.add("malformed", number)
+        output = bytearray()
+        for line, translations in zip(lines, self._translate(tagged, first_line), strict=True):
+            if self._job.format == "jsonl":
+                row = {"source": line, "translations": list(map(asdict, translations))}
+                text = json.dumps(row, ensure_ascii=False)
+            elif self._job.score is not None:
+                text = f"{translations[0].score:.6f}"
+            else:
+                text = translations[0].text
+            output += f"{text}\n".encode()
+        if cut := translator.cut_lines - cut_before:
+            stats.add("cut", None, cut)
+        if short := translator.short_translations - short_before:
+            stats.add("short", None, short)
+        return bytes(output)
 
-    def _process(self, lines: list[str], first_line: int) -> list[list[Translation]]:
+    def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""
         nbest = self._job.nbest
         if self._segments is not None:
@@ -218,14 +209,6 @@ class LineProcessor:
         return self._translator.translate_nbest(
             lines, nbest, prefixes=aligned, align=self._job.alignment
         )
-
-    def _format(self, source: str, translations: Sequence[Translation]) -> str:
-        """The output line of an input line and its translations, best first."""
-        if self._job.format == "jsonl":
-            row = {"source": source, "translations": [asdict(each) for each in translations]}
-            return json.dumps(row, ensure_ascii=False)
-        best = translations[0]
-        return best.text if self._job.score is None else f"{best.score:.6f}"
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str, Path]]) -> None:
@@ -249,8 +232,6 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
             raise InputError(f"{key}={value} is a folder: name a file")
         if files.is_stream(path):
             continue
-        if not target.parent.is_dir():
-            raise InputError(f"{key}={value}: there is no folder {target.parent}; create it first")
         try:
             TemporaryFile(dir=target.parent).close()
         except OSError as error:
@@ -258,10 +239,9 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
                 f"{key}={value}: cannot write to the folder {target.parent}: {error.strerror}"
             ) from error
         for called, other in taken:
-            # Not Path.exists, which raises if a parent folder is not readable.
-            same = os.path.exists(path) and os.path.exists(other) and path.samefile(other)  # noqa: PTH110
-            inside = target.is_file() and target.is_relative_to(other.resolve())
-            if same or inside or target == other.resolve():
+            taken_path = other.resolve()
+            inside = target.is_file() and target.is_relative_to(taken_path)
+            if inside or target == taken_path:
                 raise InputError(
                     f"{key}={value} would overwrite the file of {called}: choose another file"
                 )

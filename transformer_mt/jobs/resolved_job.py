@@ -1,11 +1,10 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import ModelConfig, SourceConfig, TokenizerConfig, TrainJob, dotted
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -59,15 +58,18 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     Raises:
         InputError: There is no such model, or the job sets something else than the model has.
     """
-    recorded = _recorded(Path(job.run_dir), reference)
-    if recorded is not None:
-        reference = recorded.train.init_from or reference
-    elif reference.startswith(hub_models.PREFIX):
+    run_dir = Path(job.run_dir)
+    if (run_dir / run_layout.CONFIG).exists():
+        recorded = model_folder.read_config(run_dir)
+        start = recorded.train.init_from or ""
+        is_remote = reference.startswith(hub_models.PREFIX)
+        if start == reference or (is_remote and start.rpartition("@")[0] == reference):
+            path = job.tokenizer.path or recorded.tokenizer.path
+            job = replace(job, train=replace(job.train, init_from=start))
+            return _adopt(job, recorded, replace(job.tokenizer, path=path))
+    if reference.startswith(hub_models.PREFIX):
         reference = hub_models.pin(reference)  # the same for all workers
     job = replace(job, train=replace(job.train, init_from=reference))
-    if recorded is not None and ckpt.steps(Path(job.run_dir)):  # the run has copied all it needs
-        path = job.tokenizer.path or recorded.tokenizer.path
-        return _adopt(job, recorded, replace(job.tokenizer, path=path))
     folder = model_folder.locate(reference, job.cache_dir)
     if not (folder / run_layout.WEIGHTS).exists():
         raise InputError(f"train.init_from={reference}: there is no {run_layout.WEIGHTS}")
@@ -87,38 +89,28 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     Raises:
         InputError: The job has another value that is not the default either.
     """
-    old, new = (
-        {f"model.{key}": value for key, value in asdict(each.model).items()}
-        | {"data.normalization": each.data.normalization}
-        for each in (trained, job)
+    own, conflicts = job.model, []
+    model = replace(
+        trained.model,
+        dropout=own.dropout,
+        attention_dropout=own.attention_dropout,
+        activation_dropout=own.activation_dropout,
     )
-    defaults = dotted({"model": asdict(ModelConfig()), "data": {"normalization": "none"}})
-    conflicts = [
-        f"{key}={value}"
-        for key, value in new.items()
-        if value not in (old[key], defaults[key]) and not key.endswith("dropout")
-    ]
+    for field in fields(model):
+        value = getattr(own, field.name)
+        if value not in (getattr(model, field.name), field.default):
+            conflicts.append(f"model.{field.name}={value}")
+    normalization = job.data.normalization
+    if normalization not in (trained.data.normalization, DataConfig.normalization):
+        conflicts.append(f"data.normalization={normalization}")
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
             f"train.init_from={job.train.init_from}"
         )
-    dropout = {key: value for key, value in asdict(job.model).items() if key.endswith("dropout")}
     return replace(
         job,
-        model=replace(trained.model, **dropout),
+        model=model,
         data=replace(job.data, normalization=trained.data.normalization),
         tokenizer=replace(tokenizer, joint=trained.tokenizer.joint, type=trained.tokenizer.type),
     )
-
-
-def _recorded(run_dir: Path, reference: str) -> TrainJob | None:
-    """The job that the run folder was started with, if it started from the same model or commit."""
-    if not (run_dir / run_layout.CONFIG).exists():
-        return None
-    recorded = model_folder.read_config(run_dir)
-    start = recorded.train.init_from or ""
-    same = start == reference
-    if reference.startswith(hub_models.PREFIX):
-        same |= start.rpartition("@")[0] == reference
-    return recorded if same else None

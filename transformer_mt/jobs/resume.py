@@ -1,6 +1,5 @@
 """Resuming a run: what is checked in its folder, and in which order."""
 
-import logging
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -48,9 +47,6 @@ _MAY_CHANGE = (
 _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final")
 """Prefixes of the settings that the final scores depend on, given the checkpoints."""
 
-_NO_EFFECT = "decode.batch_tokens"
-"""A search setting that never changes a translation."""
-
 _DATA = {
     "corpus": "training data or its vocabulary has",
     "sources": "number of pairs of a source, which data.weights and temperature use, has",
@@ -66,9 +62,6 @@ _OF_A_RUN = (
     run_layout.TEST_SCORES,
 )
 """Files that a new run would replace."""
-
-log = logging.getLogger(__name__)
-
 
 RunState = Literal["new", "started", "finished"]
 """State of a run folder when a job starts in it."""
@@ -92,7 +85,6 @@ def check(
     3. The vocabulary and the training and validation data must be those of the run.
     4. After the last update, and with scores of this model and test set, the run is finished.
     5. A model without a checkpoint would be replaced by a new one: it is refused.
-    6. If the search settings have changed, so have the scores of validations: it is only reported.
 
     Args:
         run_dir: The run folder.
@@ -113,25 +105,27 @@ def check(
                 )
         return "new"
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
-    keys = sorted(old.keys() | new.keys())
-    changed = {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
-    differ = {key: values for key, values in changed.items() if not key.startswith(_MAY_CHANGE)}
-    if job.tokenizer.path is not None:  # the vocabulary's content determines its size
-        differ.pop("tokenizer.vocab_size", None)
-    if differ:
-        first = dict(list(differ.items())[:3])
-        more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+    changed, refused = set[str](), list[str]()
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) == new.get(key):
+            continue
+        changed.add(key)
+        # The content of a given vocabulary determines its size.
+        is_derived = key == "tokenizer.vocab_size" and job.tokenizer.path is not None
+        if not key.startswith(_MAY_CHANGE) and not is_derived:
+            refused.append(f"{key} was {old.get(key)}, now {new.get(key)}")
+    if refused:
+        more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise InputError(
-            f"{run_dir} was started with a different configuration ({_describe(first)}{more}): "
-            "choose a different run_dir, or delete that folder"
+            f"{run_dir} was started with a different configuration ({', '.join(refused[:3])}"
+            f"{more}): choose a different run_dir, or delete that folder"
         )
     if data is None:
         return "started"
-    changed_data = set()
-    if recorded := _recorded_checksums(run_dir):
-        # Every folder records the training data; older ones record nothing else.
-        recorded = {**data.fingerprints, "corpus": None, **recorded}
-        changed_data = {key for key, value in data.fingerprints.items() if recorded[key] != value}
+    recorded, changed_data = _recorded_checksums(run_dir), set[str]()
+    for key, checksum in data.fingerprints.items():
+        if recorded.get(key, checksum) != checksum:  # older versions recorded fewer
+            changed_data.add(key)
     for key, name in _DATA.items():
         if key in changed_data:
             remedy = "choose a different run_dir, or delete that folder"
@@ -141,17 +135,12 @@ def check(
                     "changed, too; restore it, and score other test sets with mt-eval"
                 )
             raise InputError(f"the {name} changed since {run_dir} was started: {remedy}")
-    if is_trained and _scores_are_current(run_dir, data, {*changed}, changed_data):
+    if is_trained and _scores_are_current(run_dir, data, changed, changed_data):
         return "finished"
     if steps_done == 0 and (run_dir / run_layout.WEIGHTS).exists():
         raise InputError(
             f"{run_dir} contains a model but no intact checkpoint to resume from: choose a "
             "different run_dir, or delete that folder"
-        )
-    search = {k: v for k, v in changed.items() if k.startswith("decode.") and k != _NO_EFFECT}
-    if search and steps_done and not is_trained:
-        log.warning(
-            "warning: scores of earlier validations used other settings: %s", _describe(search)
         )
     return "started"
 
@@ -172,10 +161,6 @@ def _scores_are_current(
 def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> bool:
     """Whether a run's ``valid`` or ``test`` set had other pairs, as far as its folder records."""
     return _recorded_checksums(run_dir).get(part) not in (None, cache.key(pairs))
-
-
-def _describe(changed: dict[str, tuple[Any, Any]]) -> str:
-    return ", ".join(f"{key} was {old}, now {new}" for key, (old, new) in changed.items())
 
 
 def _recorded_checksums(run_dir: Path) -> dict[str, Any]:

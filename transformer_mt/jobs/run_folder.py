@@ -39,7 +39,7 @@ def lock(run_dir: Path) -> Iterator[None]:
     """Locks the folder against other runs.
 
     Raises:
-        InputError: Another process holds the lock, or ``run_dir`` is a file.
+        InputError: Another process holds the lock.
     """
 
     def refuse() -> None:
@@ -48,8 +48,6 @@ def lock(run_dir: Path) -> Iterator[None]:
             f"if it was killed on another machine, delete {run_dir / run_layout.LOCK}"
         )
 
-    if run_dir.exists() and not run_dir.is_dir():
-        raise InputError(f"run_dir={run_dir} is a file: name a folder")
     run_dir.mkdir(parents=True, exist_ok=True)
     with files.locked(run_dir / run_layout.LOCK, refuse):
         yield
@@ -131,8 +129,7 @@ def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -
 
 def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
-    starts = _starts(run_dir)
-    last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
+    last = (_starts(run_dir) or [{}])[-1]
     same_processor = last.get("processor") == hardware.exact_cpu()
     return Kernels.from_json(last.get("kernels")) if same_processor else None
 

@@ -22,8 +22,9 @@ from transformer_mt.distributed.environment import env_rank, set_ranks_from_slur
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, score_diagnostics
+from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
@@ -149,10 +150,8 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
-        if world.is_main and state == "new":
-            _warn_about_data(job, data)
-            if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
-                log.warning("warning: %s", text)
+            if state == "new":
+                _warn_about_data(job, data, parameters)
         run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.kernels)
         trackers = open_trackers(job if world.is_main else None, trainer.state.step)
         with trackers as record:
@@ -195,17 +194,19 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
             )
 
 
-def _warn_about_data(job: TrainJob, data: Prepared) -> None:
+def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     train, tokenizer = data.train.sample, Tokenizer.load(data.tokenizer_model)
-    for message in data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer):
-        log.warning("warning: %s", message)
+    warnings = [*data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer)]
     references = [[pair.tgt for pair in data.valid]]
-    unspaced = any(score_diagnostics.unspaced(references, job.data.tgt_lang))
-    if unspaced and job.train.best_by == "bleu":
-        log.warning(
-            "warning: the validation set has no spaces between words, which BLEU relies on: set "
+    if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
+        warnings.append(
+            "the validation set has no spaces between words, which BLEU relies on: set "
             "train.best_by=chrf, or correct data.tgt_lang"
         )
+    if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
+        warnings.append(text)
+    for message in warnings:
+        log.warning("warning: %s", message)
 
 
 def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] | None:

@@ -3,8 +3,7 @@
 import codecs
 import logging
 import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.decode.documents.html_document import parse_html
@@ -13,9 +12,6 @@ from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_stream import open_input, open_output
-from transformer_mt.progress_reporter import ProgressReporter
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -58,36 +54,31 @@ def translate_document(job: TranslateJob) -> InputStats:
         document = _PARSERS[job.document_format](text, *processor.languages)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    lines = [unit.line.encode() for unit in document.units]
-    translations, stats = list[str](), InputStats()
-    with ProgressReporter("texts", "translated", total=len(lines)) as progress:
-        for start in range(0, len(lines), processor.chunk_lines):
-            chunk = lines[start : start + processor.chunk_lines]
-            output, chunk_stats = processor.process_bytes(chunk, start + 1)
-            translations += output.decode().split("\n")[:-1]
-            stats += chunk_stats
-            progress.update(len(translations))
-    text, failed = document.translated(translations)
+    lines, stats = [unit.line.encode() for unit in document.units], InputStats()
+    output = processor.process_bytes(lines, 1, stats).decode()
+    text, failed = document.translated(output.split("\n")[:-1])
     with open_output(job.output) as sink:
         sink.write(text.encode(encoding, "reference"))
         sink.flush()
     processor.log_input_stats(stats)
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
-    _warn("element(s) could not be placed by word alignment", processor.unplaced, document.place)
+    _warn(
+        "element(s) could not be placed by word alignment",
+        [document.place(element) for element in processor.unplaced],
+    )
     _warn(
         "text(s) have no usable translation and were left as they are",
-        failed,
-        lambda unit: f"line {document.line_number(unit.start)}",
+        [f"line {document.line_number(unit.start)}" for unit in failed],
     )
     return stats
 
 
-def _warn(problem: str, items: Sequence[T], place: Callable[[T], str]) -> None:
-    """Logs how many items have a problem, if any have, and where the first ones are."""
-    if items:
-        listed = ", ".join(printable(place(item)[:80]) for item in items[:_MAX_LISTED])
-        more = ", …" if len(items) > _MAX_LISTED else ""
-        log.warning(f"{len(items):,} {problem}: {listed}{more}")
+def _warn(problem: str, places: list[str]) -> None:
+    """Logs how often there is a problem, if anywhere, and the first places."""
+    if places:
+        listed = ", ".join(printable(place[:80]) for place in places[:_MAX_LISTED])
+        more = ", …" if len(places) > _MAX_LISTED else ""
+        log.warning(f"{len(places):,} {problem}: {listed}{more}")
 
 
 def _decode(content: bytes) -> tuple[str, str]:
@@ -105,10 +96,6 @@ def _decode(content: bytes) -> tuple[str, str]:
         text = content.decode(encoding, "surrogateescape")
     except (LookupError, UnicodeError) as error:
         raise InputError(f"line 1: cannot be read as {encoding}: {error}") from None
-    before, nul, _ = text.partition("\0")
-    if nul:
-        line = before.count("\n") + 1
-        raise InputError(f"line {line}: contains NUL, so this is not a document but a binary file")
     return text, encoding
 
 

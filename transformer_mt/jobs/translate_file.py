@@ -1,14 +1,13 @@
 """Translation of a file in chunks that survive an interruption, by one process or by several ranks.
 
 Finished chunks are kept (``ChunkFolder``) until all are there; then they are joined to the output.
-The same command resumes from them after a crash. A rank takes the next chunk that no other rank has
-claimed, so fast ranks do not wait for slow ones.
+The same command resumes from them after a crash. Of N ranks each takes every Nth chunk.
 """
 
 import hashlib
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from transformer_mt.jobs.line_processor import (
     CHUNK_LINES,
     InputStats,
     LineProcessor,
-    check_lines,
     translates_file,
 )
 from transformer_mt.progress_reporter import ProgressReporter
@@ -50,32 +48,27 @@ def translate_file(job: TranslateJob) -> InputStats:
             or a model is missing or damaged, the settings conflict, or another process is writing
             the output.
     """
-    check_lines(job)
+    if job.document_format is not None:
+        raise InputError(f"format={job.document_format} is a document: call translate_document")
     if not translates_file(job):
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
-    with _joined_ranks(job) as ranks:
-        device = getattr(ranks, "device", None)  # of several ranks, each has one of its own
-        processor = LineProcessor(job, device and str(device))
+    ranks: Ranks = Ranks()
+    device: str | None = None
+    with ExitStack() as stack:
+        if env_size() > 1:  # otherwise PyTorch may not be needed
+            from transformer_mt.distributed.failures import propagate_errors
+            from transformer_mt.distributed.world import join, pick_device
+
+            stack.enter_context(propagate_errors())
+            ranks = world = stack.enter_context(join(pick_device(job.device), _LONG_TIMEOUT))
+            device = str(world.device)  # each rank has one of its own
+        processor = LineProcessor(job, device)
         source, target = files.expand_user(job.input), files.expand_user(job.output).resolve()
         stats = process_file(source, target, processor, ranks)
         processor.log_input_stats(stats)
         return stats
-
-
-@contextmanager
-def _joined_ranks(job: TranslateJob) -> Iterator[Ranks]:
-    """The ranks that share a translation job; for this process alone PyTorch is not loaded."""
-    if env_size() == 1:
-        yield Ranks()
-        return
-    from transformer_mt.distributed.failures import propagate_errors
-    from transformer_mt.distributed.world import join, pick_device
-
-    device = pick_device(job.device)
-    with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
-        yield world
 
 
 def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ranks) -> InputStats:
@@ -98,7 +91,10 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
             if processor.aligned_file is not None:
                 processor.aligned_file.check_line_count(num_lines)
             job = {**processor.output_settings(), "input": checksum, "lines": num_lines}
-            chunk_lines = _chunk_lines(num_lines, ranks.size, processor.chunk_lines)
+            chunk_lines = processor.chunk_lines
+            if ranks.size > 1:  # every rank gets several chunks
+                several = max(CHUNK_LINES["cpu"], num_lines // (8 * ranks.size))
+                chunk_lines = min(chunk_lines, several)
             chunk_lines = parts.start(job, chunk_lines)
         num_lines, chunk_lines = ranks.broadcast_object((num_lines, chunk_lines))
 
@@ -110,9 +106,11 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
                 "lines", "translated", done=done(), total=num_lines, visible=ranks.is_main
             ) as progress:
                 for number, chunk in enumerate(_read_chunks(source, num_lines, chunk_lines)):
-                    if parts.claim(number):
-                        result = processor.process_bytes(chunk, number * chunk_lines + 1)
-                        parts.write(number, *result)
+                    if number % ranks.size == ranks.rank and not parts.is_finished(number):
+                        stats = InputStats()
+                        first_line = number * chunk_lines + 1
+                        text = processor.process_bytes(chunk, first_line, stats)
+                        parts.write(number, text, stats)
                         progress.update(done())
                 ranks.gather(None)  # wait until every rank has finished
                 progress.update(done())
@@ -122,13 +120,6 @@ def process_file(source: Path, target: Path, processor: LineProcessor, ranks: Ra
                 log.info("Stopped. %s. Run the same command to resume.", kept_lines)
             raise
         return parts.join(target, -(-num_lines // chunk_lines)) if ranks.is_main else InputStats()
-
-
-def _chunk_lines(num_lines: int, num_ranks: int, maximum: int) -> int:
-    """Lines of a chunk of a new job; every rank gets several chunks."""
-    if num_ranks == 1:
-        return maximum
-    return min(maximum, max(CHUNK_LINES["cpu"], num_lines // (8 * num_ranks)))
 
 
 def _count_lines(source: Path) -> tuple[int, str]:

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,7 +14,7 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
 from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor, check_lines
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 
 
 def translate_stream(
@@ -35,7 +35,8 @@ def translate_stream(
         InputError: A file or a model is missing or damaged, the settings conflict, the input is a
             document, or there are several ranks.
     """
-    check_lines(job)
+    if job.document_format is not None:
+        raise InputError(f"format={job.document_format} is a document: call translate_document")
     if env_size() > 1:
         raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
     processor = LineProcessor(job)
@@ -46,10 +47,9 @@ def translate_stream(
         open_output(job.output) if sink is None else nullcontext(sink) as lines_out,
     ):
         for raw in _read_available(lines_in, name, processor.chunk_lines):
-            text, new_stats = processor.process_bytes(raw, next_line)
-            lines_out.write(text)
+            lines_out.write(processor.process_bytes(raw, next_line, stats))
             lines_out.flush()
-            stats, next_line = stats + new_stats, next_line + len(raw)
+            next_line += len(raw)
         if (aligned := processor.aligned_file) is not None:
             aligned.check_line_count(next_line - 1)
     processor.log_input_stats(stats)
@@ -85,20 +85,13 @@ def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[lis
             return
 
 
-@contextmanager
-def open_input(path: str | None) -> Iterator[BinaryIO]:
+def open_input(path: str | None) -> AbstractContextManager[BinaryIO]:
     """Standard input, or a file, which may be compressed."""
-    if path is None:
-        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
-        # and the program could not end before the next line.
-        try:
-            stream = open(0, "rb", closefd=False)  # noqa: SIM115
-        except OSError:
-            raise InputError("standard input is closed: set input=FILE") from None
-        yield stream
-        return
-    with open_binary(path) as file:
-        yield file
+    if path is not None:
+        return open_binary(path)
+    # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on, and
+    # the program could not end before the next line.
+    return nullcontext(open(0, "rb", closefd=False))
 
 
 @contextmanager

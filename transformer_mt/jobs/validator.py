@@ -13,8 +13,8 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation import score_diagnostics
 from transformer_mt.evaluation.metrics import OF_NORMALIZATION
+from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
@@ -49,14 +49,8 @@ class TranslationValidator:
         """Lines to translate first, the same at every validation; all if they are few."""
         # Without spaces between words BLEU is 0 for any model.
         references = [pair.tgt for pair in self.pairs]
-        unspaced = any(score_diagnostics.unspaced([references], self.job.data.tgt_lang))
+        unspaced = is_unspaced([references], self.job.data.tgt_lang)
         return evenly_spaced(len(self.pairs), len(self.pairs) if unspaced else _NUM_PROBED)
-
-    @cached_property
-    def _sample_lines(self) -> list[int]:
-        """Lines whose translations are shown."""
-        samples = evenly_spaced(len(self._probed_lines), _NUM_SAMPLES)
-        return [self._probed_lines[i] for i in samples]
 
     def __call__(self, model: Transformer) -> ValidationResult:
         """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
@@ -72,11 +66,11 @@ class TranslationValidator:
         num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
         if not self.world.is_main:
             return ValidationResult(metrics, num_lines=num_lines)
-        samples = [
-            (self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]) for i in self._sample_lines
-        ]
-        attention = self._attention(model, samples)
-        return ValidationResult(metrics, samples, attention, num_lines)
+        samples = []
+        for number in evenly_spaced(len(self._probed_lines), _NUM_SAMPLES):
+            i = self._probed_lines[number]
+            samples.append((self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]))
+        return ValidationResult(metrics, samples, self._attention(model, samples), num_lines)
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""

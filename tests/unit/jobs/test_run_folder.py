@@ -183,19 +183,3 @@ def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert read_scores(tmp_path / "test.json") == [SCORE]
     run_folder.record_start(tmp_path, CPU, 1, 40)
     assert "end" not in json.loads((tmp_path / "run.json").read_text())
-
-
-@pytest.mark.parametrize(
-    ("old", "new"), [("tok:13a", "tok:14a"), ("nrefs", "\\u001b[2J"), ("[", "")]
-)
-def test_damaged_test_scores_are_not_believed(
-    tmp_path: Path, old: str, new: str, lines: Any
-) -> None:
-    run_folder.record_end(tmp_path, [1], [SCORE])
-    path = tmp_path / "test.json"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    assert read_scores(tmp_path / "test.json") is None
-    path.write_text(text)
-    assert read_scores(tmp_path / "test.json") == [SCORE]

@@ -147,7 +147,6 @@ def test_invalid_bytes_stay(run: Run) -> None:
         (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
         (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
-        (b"<p>\n\0", {}, "page.html: line 2: contains NUL, so this is not a document but a binary"),
         (b"", {"prefix": "p"}, "prefix applies to whole lines: it cannot be used with format=html"),
         (b"", {"nbest": 2}, "nbest=2 needs format=jsonl"),
     ],

@@ -56,13 +56,14 @@ class UpperCase(LineProcessor):
     def output_settings(self) -> dict[str, Any]:
         return self.settings
 
-    def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+    def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
         if first_line == self.fail_at and self.error is not None:
             raise self.error
         self.firsts.append(first_line)
-        odd = [number for number, line in enumerate(raw, first_line) if b"odd" in line]
-        text = b"".join(line.upper() + b"\n" for line in raw)
-        return text, InputStats({"nul": len(odd)}, {"nul": odd[0]}) if odd else InputStats()
+        for number, line in enumerate(raw, first_line):
+            if b"odd" in line:
+                stats.add("nul", number)
+        return b"".join(line.upper() + b"\n" for line in raw)
 
 
 @pytest.fixture
@@ -135,7 +136,7 @@ def test_resumes_with_the_chunk_size_of_the_first_attempt(
     assert process.firsts == [1, 26]
 
 
-@pytest.mark.parametrize("changed", ["input", "order", "settings", "job.json"])
+@pytest.mark.parametrize("changed", ["input", "order", "settings"])
 def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: str) -> None:
     source, target = files
     interrupt(files)
@@ -146,13 +147,11 @@ def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: s
         source.write_text(source.read_text().replace("line 1\n", "line one\n"))
     elif changed == "order":
         source.write_text("".join(reversed(source.read_text().splitlines(keepends=True))))
-    elif changed == "settings":
-        process.settings = {"a": 2}
     else:
-        (parts / "job.json").write_text("{")
+        process.settings = {"a": 2}
     with pytest.raises(InputError) as refused:
         run(files, process)
-    what = {"settings": "a", "job.json": "job.json is damaged"}.get(changed, "input")
+    what = "a" if changed == "settings" else "input"
     assert str(refused.value).startswith(
         f"{parts} has 2 finished chunks of a different job ({what}): "
     )
@@ -213,17 +212,11 @@ def flip_a_bit(part: Path) -> None:
     part.write_bytes(content)
 
 
-def pipe(part: Path) -> None:
-    part.unlink()
-    os.mkfifo(part)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         truncate,
         flip_a_bit,
-        pipe,
         lambda part: part.write_bytes(b""),
         lambda part: part.write_bytes(b"[]\nLINE 1\n"),
         lambda part: part.write_bytes(b'{"nul": 0}\n' + b"LINE\n" * 10),  # of an earlier version
@@ -245,37 +238,42 @@ def test_damaged_chunks_are_made_again(
     assert sorted(target.parent.iterdir()) == [source, target]
 
 
-def test_a_job_file_that_never_ends_is_not_read(files: tuple[Path, Path]) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, lambda job: job.write_text("{")])
+def test_chunks_of_an_unknown_job_are_kept(
+    files: tuple[Path, Path], damage: Callable[[Path], object]
+) -> None:
     interrupt(files)
-    pipe(files[1].with_name("out.parts") / "job.json")
-    with pytest.raises(InputError, match=r"job\.json is damaged"):
+    damage(files[1].with_name("out.parts") / "job.json")
+    with pytest.raises(InputError, match=r"out\.parts has 2 finished chunks of a different job"):
         run(files, UpperCase())
 
 
 def test_a_file_with_the_name_of_the_folder(files: tuple[Path, Path]) -> None:
     source = files[0].rename(files[1].with_name("out.parts"))
-    with pytest.raises(InputError, match=r"out\.parts is a file, .*: choose a different output"):
+    with pytest.raises(FileExistsError, match=r"out\.parts"):
         run((source, files[1]), UpperCase())
     assert [*source.parent.iterdir()] == [source]
 
 
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     class First(UpperCase):
-        def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+        def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
             with pytest.raises(InputError, match=r"another mt-translate is using .*out.parts"):
                 run(files, UpperCase())
-            return super().process_bytes(raw, first_line)
+            return super().process_bytes(raw, first_line, stats)
 
     run(files, First())
     assert files[1].read_text() == upper_case(files[0])
 
 
-def test_foreign_parts_folder_is_left_alone(files: tuple[Path, Path]) -> None:
-    parts = files[1].with_name("out.parts")
+def test_other_files_in_the_folder_are_left_alone(files: tuple[Path, Path]) -> None:
+    source, target = files
+    parts = target.with_name("out.parts")
     parts.mkdir()
     (parts / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"out\.parts, .* contains other files"):
-        run(files, UpperCase())
+    interrupt(files)
+    run(files, UpperCase())
+    assert target.read_text() == upper_case(source)
     assert [path.name for path in parts.iterdir()] == ["notes.txt"]
 
 
@@ -284,10 +282,10 @@ def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> Non
     expected = upper_case(source)
 
     class Growing(UpperCase):
-        def process_bytes(self, raw: Sequence[bytes], first_line: int) -> tuple[bytes, InputStats]:
+        def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
             with source.open("a") as file:
                 file.write("more\n" * 20)
-            return super().process_bytes(raw, first_line)
+            return super().process_bytes(raw, first_line, stats)
 
     run(files, Growing())
     assert target.read_text() == expected
@@ -375,11 +373,11 @@ from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 CHUNK_LINES["cpu"] = 10
 process_bytes, calls = LineProcessor.process_bytes, []
 
-def die(*args, **settings):
+def die(*args):
     calls.append(1)
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
-    return process_bytes(*args, **settings)
+    return process_bytes(*args)
 
 LineProcessor.process_bytes = die
 translate_file(TranslateJob(
@@ -392,9 +390,9 @@ def record_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of the first line of each chunk that is processed from now on."""
     process_bytes, firsts = LineProcessor.process_bytes, []
 
-    def spy(self: LineProcessor, raw: list[bytes], first_line: int) -> Any:
+    def spy(self: LineProcessor, raw: list[bytes], first_line: int, stats: InputStats) -> bytes:
         firsts.append(first_line)
-        return process_bytes(self, raw, first_line)
+        return process_bytes(self, raw, first_line, stats)
 
     monkeypatch.setattr(LineProcessor, "process_bytes", spy)
     return firsts
