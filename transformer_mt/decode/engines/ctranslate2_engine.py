@@ -114,7 +114,7 @@ class CTranslate2Engine:
 
         self._converted, self._config, self._build_fallback = converted, config, fallback
         self.name, self.compute_type = "ctranslate2", compute_type
-        self.max_tokens = max_tokens([model])
+        self.max_tokens = max_tokens(model)
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
         self._num_positions = num_positions(model)
