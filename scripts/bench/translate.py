@@ -265,7 +265,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     if model.folder is not None:
-        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)[0]
+        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)
     from transformer_mt.decode.engines.ctranslate2_conversion import save
 
     folder = scratch / compute_type
