@@ -4,7 +4,7 @@ Shapes: B sentences, W beams, V vocabulary, N = nbest, T = maximum number of ste
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
-from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
+from transformer_mt.decode.search.cuda_graphs import CudaGraphStep
 from transformer_mt.decode.search.step_function import NAN_MESSAGE, StepFunction
 from transformer_mt.errors import InputError
 
@@ -65,8 +65,8 @@ def beam_search(
         model.select(state.advance(model.step(state.tokens[:, :beams])))
 
     graph = None
-    if policy.capturer is not None and model.capturable:
-        graph = CudaGraphStep(lambda: advance(beam_size), policy.capturer())
+    if policy.graph_step is not None and model.capturable:
+        graph = policy.graph_step(lambda: advance(beam_size))
     t, max_steps = 0, max(max_lengths) + 1
     while active:
         steps = 1 if t == 0 else min(policy.steps_per_check, max_steps - t)
@@ -106,12 +106,12 @@ class _StepPolicy:
     min_done_share: float
     small_batch: int
     """Batches of at most this many sentences run until all are done."""
-    capturer: Callable[[], Callable[[Work], Work]] | None
-    """Makes a function that captures a step as a CUDA graph; None runs every step eagerly."""
+    graph_step: type[CudaGraphStep] | None
+    """Captures and replays steps; None runs every step eagerly."""
 
 
 _CPU_POLICY = _StepPolicy(1, 0, 0, None)
-_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphCapturer)  # estimates, not measured
+_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphStep)  # estimates, not measured
 
 
 class BeamState:
