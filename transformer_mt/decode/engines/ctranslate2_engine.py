@@ -173,7 +173,17 @@ class CTranslate2Engine:
         """
         if prefixes is not None:
             return self._fallback.search(sources, nbest, prefixes)
-        results = self._search(sources, nbest)
+        beams = max(self._config.beam_size, nbest)
+        found: dict[int, list[Hypothesis]] = {}
+        for i, answer in self._submit(sources, beams).items():
+            with self._errors_explained():  # some libraries are loaded only when they are needed
+                result = answer.result()
+            if hypotheses := self._hypotheses(result, sources[i]):
+                found[i] = hypotheses[:nbest]
+        if missing := [i for i in range(len(sources)) if i not in found]:
+            others = self._fallback.search([sources[i] for i in missing], nbest)
+            found.update(zip(missing, others, strict=True))
+        results = [found[i] for i in range(len(sources))]
         if not token_scores or self.compute_type != "float32":
             return results
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
@@ -189,19 +199,6 @@ class CTranslate2Engine:
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
         """See ``Engine``; done by the PyTorch engine."""
         return self._fallback.align(pairs, words)
-
-    def _search(self, sources: Sequence[list[int]], nbest: int) -> list[list[Hypothesis]]:
-        beams = max(self._config.beam_size, nbest)
-        results: dict[int, list[Hypothesis]] = {}
-        for i, answer in self._submit(sources, beams).items():
-            with self._errors_explained():  # some libraries are loaded only when they are needed
-                result = answer.result()
-            if hypotheses := self._hypotheses(result, sources[i]):
-                results[i] = hypotheses[:nbest]
-        if missing := [i for i in range(len(sources)) if i not in results]:
-            others = self._fallback.search([sources[i] for i in missing], nbest)
-            results.update(zip(missing, others, strict=True))
-        return [results[i] for i in range(len(sources))]
 
     def _submit(self, sources: Sequence[list[int]], beams: int) -> dict[int, Any]:
         """Starts the translation, by the workers, of the sources that the model has positions for.

@@ -69,7 +69,7 @@ class ModelStep:
             for token in (PAD, UNK, BOS):
                 log_probs[..., token].fill_(-torch.inf)
             members.append(log_probs)
-        return log_mean_exp(members)
+        return log_probs if len(members) == 1 else log_mean_exp(members)
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
@@ -84,8 +84,6 @@ class ModelStep:
 
 def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities that are given as logarithms."""
-    if len(log_probs) == 1:
-        return log_probs[0]
     return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
@@ -206,7 +204,7 @@ class TorchEngine:
                 )
             ]
             members.append(torch.cat(parts))
-        return log_mean_exp(members)
+        return members[0] if len(members) == 1 else log_mean_exp(members)
 
     @torch.inference_mode()
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:

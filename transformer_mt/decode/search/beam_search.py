@@ -246,15 +246,15 @@ class BeamState:
         finished = self._finished[index].cpu()  # [R, N, 5]
         lengths, beams = finished[..., 2].long(), finished[..., 3].long()
         longest = int(lengths.max())
-        tokens, parents, values = (
-            history[:longest, index].cpu()
-            for history in (self._token_history, self._parents, self._token_log_probs)
-        )
+        tokens = self._token_history[:longest, index].cpu()
+        parents = self._parents[:longest, index].cpu()
+        values = self._token_log_probs[:longest, index].cpu()
         path = torch.zeros(longest, *beams.shape, dtype=torch.int64)
         for t in reversed(range(longest)):  # backtracking: the beam of step t
             path[t] = beams
             beams = parents[t].gather(1, beams).where(t < lengths, beams)
-        tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
+        tokens = tokens.gather(2, path).permute(1, 2, 0)
+        values = values.gather(2, path).permute(1, 2, 0)
         results: list[list[Hypothesis]] = []
         for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True):
             results.append([])
