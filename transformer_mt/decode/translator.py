@@ -255,14 +255,13 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for line_parts in lines_in_parts:
+        for ids, line_parts in zip(encoded, lines_in_parts, strict=True):
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
                 translations = [[self._joined(line_parts, translations, align=align)]]
             results += translations
-            num_tokens = sum([len(part.source) for part in line_parts])
-            is_short = results[-1][0].tokens < num_tokens / 4
-            self.short_translations += num_tokens >= _LONG_LINE and is_short
+            is_short = results[-1][0].tokens < len(ids) / 4
+            self.short_translations += len(ids) >= _LONG_LINE and is_short
         return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
@@ -301,9 +300,7 @@ class Translator:
 
     def _encode_prefix(self, part: _Part) -> Prefix:
         normalizer = self.normalizer.of_tag(part.tag)
-        prefix = self._prefix_encoder.encode(part.prefix, normalizer, self.engine.max_tokens)
-        self._check_length([*prefix.tokens])
-        return prefix
+        return self._prefix_encoder.encode(part.prefix, normalizer, self.engine.max_tokens)
 
     def _check_length(self, ids: list[int]) -> list[int]:
         if len(ids) > self.engine.max_tokens:

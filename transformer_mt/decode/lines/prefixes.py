@@ -39,10 +39,10 @@ class PrefixEncoder:
         Args:
             text: The prefix.
             normalizer: Normalisation of the model's training text.
-            max_tokens: Maximum number of tokens to which a word may be spelled.
+            max_tokens: Maximum number of tokens of a translation.
 
         Raises:
-            InputError: It has characters outside the vocabulary.
+            InputError: It has characters outside the vocabulary, or too many tokens.
         """
         is_whole = text != text.rstrip()
         (ids,) = self._tokenizer.encode([normalizer.tgt(text)])
@@ -50,6 +50,11 @@ class PrefixEncoder:
             raise InputError(
                 "a prefix has characters that are not in this model's vocabulary: "
                 f"{self._tokenizer.decode([ids])[0]!r}"
+            )
+        if len(ids) > max_tokens:
+            raise InputError(
+                f"a prefix of {len(ids)} tokens exceeds the {max_tokens} positions of this model: "
+                f"{text[:40]!r}…"
             )
         pieces = self._tokenizer.pieces(ids)
         starts = [i for i, piece in enumerate(pieces) if piece.startswith(WORD_START)]
