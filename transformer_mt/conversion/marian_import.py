@@ -54,7 +54,7 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
         raise InputError(f"cannot use the model {folder}: {error}") from None
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         reason = f"{type(error).__name__}: {printable(first_line(error)[:200])}"
-        raise InputError(f"cannot use the model {folder}: {reason}") from None
+        raise InputError(f"cannot use the model {folder}: {reason}") from error
 
 
 def _import(folder: Path, output: Path, reference: str) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # which imports this module
 log = logging.getLogger(__name__)
 
 SINUSOIDS = 2048
-"""Number of sinusoidal positions of a converted model; the model itself has no limit."""
+"""Number of sinusoidal positions of a converted model; the model itself has no limit. The longest
+sequence, start or end symbol included, that CTranslate2 translates."""
 
 _VERSION = 2
 """Version of the conversion; when it changes, models are converted again."""
@@ -32,11 +33,6 @@ def check_shape(config: ModelConfig) -> None:
                 f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
                 f"num_heads = {config.d_model} / {config.num_heads}; translate with engine=torch"
             )
-
-
-def num_positions(config: ModelConfig) -> int:
-    """Maximum length of a sequence, start or end symbol included, of a converted model."""
-    return config.max_positions if config.positions == "learned" else SINUSOIDS
 
 
 def find_or_convert(request: "EngineRequest", compute_type: str) -> Path:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.decode.engines.converted_models import num_positions
+from transformer_mt.decode.engines.converted_models import SINUSOIDS
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
     Hypothesis,
@@ -117,7 +117,7 @@ class CTranslate2Engine:
         self.max_tokens = max_tokens(model)
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
-        self._num_positions = num_positions(model)
+        self._num_positions = min(self.max_tokens + 1, SINUSOIDS)
         kind, index = _split_device(device)
         # One worker per core, with one thread each: workers share nothing, so none waits.
         self._workers = _num_threads() if kind == "cpu" else 1
