@@ -173,6 +173,10 @@ def _build_default(request: EngineRequest) -> Engine:
         return build_ctranslate2(request)
     if request.device == "cpu" and find_spec("ctranslate2") is not None:
         try:
+            check_shape(request.trained.model)
+        except UnavailableError:
+            return build_torch(request)
+        try:
             return build_ctranslate2(request)
         except UnavailableError as error:
             log.warning("%s; using engine=torch", error)
