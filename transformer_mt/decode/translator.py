@@ -172,7 +172,7 @@ class Translator:
         """A translator with a model in memory, in ``eval`` mode, and the settings of its job."""
         from transformer_mt.decode.engines.torch_engine import TorchEngine  # loads PyTorch
 
-        engine = TorchEngine(model, job.decode)
+        engine = TorchEngine([model], job.decode)
         return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:

@@ -206,10 +206,8 @@ def build_torch(request: EngineRequest, *, compute_type: str | None = None) -> "
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     for model in request.models:
         model.to(request.device)
-    model, *ensemble = request.models
-    return TorchEngine(
-        model, request.config, ensemble, getattr(torch, dtype.get(compute_type, compute_type))
-    )
+    name = dtype.get(compute_type, compute_type)
+    return TorchEngine(request.models, request.config, getattr(torch, name))
 
 
 def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:

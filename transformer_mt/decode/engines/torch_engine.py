@@ -93,34 +93,27 @@ class TorchEngine:
     Sentences of similar length share a batch, which does not change their translations.
 
     Args:
-        model: The model, in ``eval`` mode, on the device to translate on; its weights must not
-            change afterwards.
+        models: One model, or an ensemble with the same vocabulary, of which the probabilities of
+            the next token are averaged; in ``eval`` mode, on the device to translate on. Their
+            weights must not change afterwards.
         config: Search settings.
-        ensemble: More models with the same vocabulary, on the same device; the probabilities of the
-            next token are averaged over all models.
         dtype: Data type of the computation.
-
-    Attributes:
-        model: The model, prepared for inference; the first one of an ensemble.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        models: Sequence[Transformer],
         config: DecodeConfig,
-        ensemble: Sequence[Transformer] = (),
         dtype: torch.dtype = torch.float32,
     ):
-        models = [model, *ensemble]
         self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
         self.max_tokens = min([max_tokens(each.config) for each in models])
-        self.device = model.embedding.weight.device
+        self.device = models[0].embedding.weight.device
         default = CPU_BATCH_TOKENS
         if self.device.type == "cuda":
             default = gpu_batch_tokens(models, dtype.itemsize)
         self._config, self._batch_tokens = config, config.batch_tokens or default
         self._models = [for_inference(each, dtype) for each in models]
-        self.model = self._models[0]
 
     @torch.inference_mode()
     def search(

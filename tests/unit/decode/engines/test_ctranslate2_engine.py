@@ -48,7 +48,7 @@ def ctranslate2_engine(
         tokenizer,
         model.config,
         config,
-        lambda: FallbackEngine(model, config),
+        lambda: FallbackEngine([model], config),
     )
 
 
@@ -108,7 +108,7 @@ def test_translations_equal_pytorch(
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
-        expected = TorchEngine(model, config).search(sources, beam_size)
+        expected = TorchEngine([model], config).search(sources, beam_size)
         found = ctranslate2_engine(folder, model, tokenizer, config).search(sources, beam_size)
         for mine, other in zip(expected, found, strict=True):
             assert other[0].tokens == mine[0].tokens
