@@ -272,12 +272,17 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = as_lines(sources), as_lines(targets)
-        encoded = self.tokenizer.encode_sources(sources, self.normalizer)
-        src = [self._check_length(ids) for ids in encoded]
+        src = self.tokenizer.encode_sources(sources, self.normalizer)
         tags = [split_tag(line, self.tokenizer.tags)[0] for line in sources]
         pairs = zip(tags, targets, strict=True)
         texts = [self.normalizer.of_tag(tag).tgt(line) for tag, line in pairs]
-        tgt = [self._check_length(ids) for ids in self.tokenizer.tgt.encode(texts)]
+        tgt = self.tokenizer.tgt.encode(texts)
+        for line, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
+            if len(ids) > (limit := self.engine.max_tokens):
+                raise InputError(
+                    f"a text of {len(ids)} tokens exceeds the {limit} positions of this model: "
+                    f"{line[:40]!r}…"
+                )
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -301,15 +306,6 @@ class Translator:
     def _encode_prefix(self, part: _Part) -> Prefix:
         normalizer = self.normalizer.of_tag(part.tag)
         return self._prefix_encoder.encode(part.prefix, normalizer, self.engine.max_tokens)
-
-    def _check_length(self, ids: list[int]) -> list[int]:
-        if len(ids) > self.engine.max_tokens:
-            text = self.tokenizer.decode([ids])[0]
-            raise InputError(
-                f"a text of {len(ids)} tokens exceeds the {self.engine.max_tokens} positions of "
-                f"this model: {text[:40]!r}…"
-            )
-        return ids
 
     def _translation(
         self, tag: str, hypothesis: Hypothesis, alignment: list[Link] | None
