@@ -237,8 +237,11 @@ class BeamState:
             "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
+        done, kept = slice(0, int(self._t)), slice(0, len(rows))
         for name in ("_token_history", "_parents", "_token_log_probs"):
-            setattr(self, name, getattr(self, name)[:, index])
+            history = getattr(self, name)
+            history[done, kept] = history[done, index]
+            setattr(self, name, history[:, kept])
 
     def hypotheses(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         """The finished hypotheses of some sentences, best first."""
