@@ -81,7 +81,7 @@ class Pair:
     def translator(self, **settings: Any) -> Translator:
         config = replace(self.job.decode, **settings)
         normalizer = Normalizer.of(self.job.data)
-        return Translator(TorchEngine(self.model, config), self.tokenizer, normalizer, config)
+        return Translator(TorchEngine([self.model], config), self.tokenizer, normalizer, config)
 
     def generate(self, lines: Lines, exact_end: bool, **settings: Any) -> list[str]:
         """Their translations; ``exact_end``: at our maximum length they end as in our search."""

@@ -246,7 +246,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
         request.config = config
         return open_engine("auto", request)
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
-    torch_engine = TorchEngine(model.model, config, dtype=dtype)
+    torch_engine = TorchEngine([model.model], config, dtype)
     if not name.startswith("ours-ct2"):
         return torch_engine
     from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine
@@ -265,7 +265,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     if model.folder is not None:
-        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)[0]
+        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)
     from transformer_mt.decode.engines.ctranslate2_conversion import save
 
     folder = scratch / compute_type
@@ -437,7 +437,7 @@ def parity(model: Model, sources: Lines) -> str:
     for beam_size in (1, 4):
         theirs, _ = _hf(model, beam_size, "32", length_penalty=0.0)(lines)
         config = replace(model.settings(beam_size), length_penalty=0.0)
-        engine = TorchEngine(model.model, config)
+        engine = TorchEngine([model.model], config)
         ours = Translator(engine, model.tokenizer, model.normalizer, config).translate(lines)
         same = sum(a.strip() == b.strip() for a, b in zip(ours, theirs, strict=True))
         shares.append(f"{same} of {len(lines)} lines at beam {beam_size}")

@@ -87,7 +87,7 @@ def make_translator(
     dtype: torch.dtype = torch.float32,
 ) -> Translator:
     """A translator with the PyTorch engine."""
-    return Translator(TorchEngine(model, config, ensemble, dtype), tokenizer, normalizer, config)
+    return Translator(TorchEngine([model, *ensemble], config, dtype), tokenizer, normalizer, config)
 
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:

@@ -162,15 +162,15 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
         # One matrix: the last norm undoes the scale of the input.
         weights["model.shared.weight"] = embedded.write(model.embedding.weight.T).T
     else:
-        for stack, embedding in (
-            ("encoder", model.source_embedding),
-            ("decoder", model.embedding),
-        ):
-            weights[f"model.{stack}.embed_tokens.weight"] = plain.write(embedding.weight.T).T
+        source, target = model.source_embedding.weight, model.embedding.weight
+        weights["model.encoder.embed_tokens.weight"] = plain.read(source)
+        weights["model.decoder.embed_tokens.weight"] = plain.read(target)
     if config.tied_embeddings == "none":
         weights["lm_head.weight"] = plain.read(model.output_weight)
     if pre:
-        positions = embedded.write(_positions(model, num_positions).T).T
+        learned = config.positions == "learned"
+        ours = model.embedding.positions if learned else sinusoids(num_positions, config.d_model)
+        positions = embedded.write(ours.T).T
         final = _Basis(order, 1 / scale)
         for stack, norm, basis in (
             ("encoder", model.encoder_norm, plain),
@@ -229,12 +229,6 @@ class _Basis:
 def sines_first(d_model: int) -> Tensor:
     """The order of our dimensions in MarianMT: all sines, then all cosines."""
     return torch.arange(d_model).view(-1, 2).T.flatten()
-
-
-def _positions(model: Transformer, number: int) -> Tensor:
-    if model.config.positions == "learned":
-        return model.embedding.positions
-    return sinusoids(number, model.config.d_model)
 
 
 def _with_bias(linear: nn.Linear) -> Tensor:

@@ -26,11 +26,19 @@ _SPECIAL = ("pad", "unk", "bos", "eos")
 
 def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
     """The files of the tokenizer of a model, by name."""
-    data = trained.data
-    settings = tokenizer_settings(tokenizer, trained.decode.max_source_tokens)
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": trained.decode.max_source_tokens + 1,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "right",
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # "</s>" in a text is not the end symbol
+        **{f"{role}_token": tokenizer.vocabulary[i] for i, role in enumerate(_SPECIAL)},
+        **languages(trained.data),
+    }
     return {
-        "tokenizer.json": convert_tokenizer(tokenizer, data.normalization),
-        "tokenizer_config.json": settings | languages(data),
+        "tokenizer.json": convert_tokenizer(tokenizer, trained.data.normalization),
+        "tokenizer_config.json": settings,
     }
 
 
@@ -40,20 +48,6 @@ def languages(data: DataConfig) -> Json:
         "source_lang": data.src_lang,
         "target_lang": data.tgt_lang,
         "normalization": data.normalization,  # for our own import
-    }
-
-
-def tokenizer_settings(tokenizer: Tokenizer, max_source_tokens: int) -> Json:
-    """Content of ``tokenizer_config.json``."""
-    names = {f"{role}_token": tokenizer.vocabulary[i] for i, role in enumerate(_SPECIAL)}
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": max_source_tokens + 1,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "right",
-        "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # "</s>" in a text is not the end symbol
-        **names,
     }
 
 

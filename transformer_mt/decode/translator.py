@@ -1,6 +1,6 @@
 """The translator, from strings to strings: one line out for each line in, in the same order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -18,11 +18,10 @@ from transformer_mt.decode.engines.engine import (
     Hypothesis,
     Link,
     Prefix,
-    TokenPair,
     length_penalty,
 )
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
-from transformer_mt.decode.lines.alignment import align_words
+from transformer_mt.decode.lines.alignment import align_words, join_links
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
@@ -73,9 +72,12 @@ class Translation:
 
 
 class _Part(NamedTuple):
-    """A line, or a part of one that is longer than ``max_source_tokens``, as token ids."""
+    """A line, or a part of one that is longer than ``max_source_tokens``."""
 
     source: tuple[int, ...]
+    """Its token ids, the tag's included."""
+    tag: str
+    """Tag of the line; may be empty."""
     prefix: str
     """Beginning of its translation; may be empty."""
 
@@ -103,8 +105,7 @@ class Translator:
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._token_scores = token_scores
-        limit, max_tokens = config.max_source_tokens, engine.max_tokens
-        self._max_source_tokens = limit if max_tokens is None else min(limit, max_tokens)
+        self._max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
         self.short_translations = 0
@@ -171,7 +172,7 @@ class Translator:
         """A translator with a model in memory, in ``eval`` mode, and the settings of its job."""
         from transformer_mt.decode.engines.torch_engine import TorchEngine  # loads PyTorch
 
-        engine = TorchEngine(model, job.decode)
+        engine = TorchEngine([model], job.decode)
         return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
@@ -227,49 +228,41 @@ class Translator:
         """
         lines = as_lines(lines)
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
-        split_lines: list[list[_Part]] = []
+        lines_in_parts: list[list[_Part]] = []
         encoded = self.tokenizer.encode_sources(lines, self.normalizer)
-        for ids, prefix in zip(encoded, starts, strict=True):
-            split_lines.append([_Part(tuple(ids), prefix)] if ids else [])
-            if len(ids) > self._max_source_tokens:  # the prefix belongs to the first part
-                tag = ids[: self.tokenizer.num_tags(ids)]
-                limit = max(1, self._max_source_tokens - len(tag))
-                texts = split_long(ids[len(tag) :], limit, self.tokenizer)
-                tagged = [(*tag, *part) for part in texts]
-                split_lines[-1] = list(map(_Part, tagged, chain([prefix], repeat(""))))
+        for line, ids, prefix in zip(lines, encoded, starts, strict=True):
+            tag = split_tag(line, tags)[0] if (tags := self.tokenizer.tags) else ""
+            if len(ids) > self._max_source_tokens:
+                lines_in_parts.append(self._split(ids, tag, prefix))
                 self.cut_lines += 1
+            else:
+                lines_in_parts.append([_Part(tuple(ids), tag, prefix)] if ids else [])
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
-        parts = list(dict.fromkeys(chain.from_iterable(split_lines)))
+        parts = list(dict.fromkeys(chain.from_iterable(lines_in_parts)))
+        sources = [list(part.source) for part in parts]
         hypotheses = self.engine.search(
-            [list(part.source) for part in parts],
+            sources,
             nbest,
-            None if prefixes is None else self._encode_prefixes(parts),
+            None if prefixes is None else list(map(self._encode_prefix, parts)),
             token_scores=self._token_scores if token_scores is None else token_scores,
         )
-        best_of_part = dict(zip(parts, hypotheses, strict=True))
-        translations: list[list[Translation]] = []
-        token_pairs: list[list[TokenPair]] = []  # of each translation, by the parts of its line
-        spaces: list[str] = []  # between the parts
-        for line in split_lines:
-            best = [best_of_part[part] for part in line]
-            # Of a line of several parts one translation, the best of each; of an empty line "".
-            joined = [[h] for h in best[0]] if len(best) == 1 else [[h[0] for h in best]]
-            normalizer = self._normalizer_of(line[0].source if line else ())
-            translations.append([self._translation(each, normalizer) for each in joined])
-            num_tokens = sum(len(part.source) for part in line)
-            is_short = translations[-1][0].tokens < num_tokens / 4
-            self.short_translations += num_tokens >= _LONG_LINE and is_short
-            if align:
-                sources = [list(part.source) for part in line]
-                for each in joined:
-                    token_pairs.append(list(zip(sources, (h.tokens for h in each), strict=True)))
-                    spaces.append(word_separator(normalizer.tgt_lang))
-        if not align:
-            return translations
-        alignments = iter(align_words(self.engine, self.tokenizer, token_pairs, spaces))
-        return [
-            [replace(each, alignment=next(alignments)) for each in best] for best in translations
-        ]
+        links: Iterator[list[Link] | None] = repeat(None)
+        if align:
+            found = zip(sources, hypotheses, strict=True)
+            pairs = [(source, each.tokens) for source, best in found for each in best]
+            links = iter(align_words(self.engine, self.tokenizer, pairs))
+        translated: dict[_Part, list[Translation]] = {}
+        for part, best in zip(parts, hypotheses, strict=True):
+            translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
+        results: list[list[Translation]] = []
+        for ids, line_parts in zip(encoded, lines_in_parts, strict=True):
+            translations = [translated[part] for part in line_parts]
+            if len(line_parts) != 1:
+                translations = [[self._joined(line_parts, translations, align=align)]]
+            results += translations
+            is_short = results[-1][0].tokens < len(ids) / 4
+            self.short_translations += len(ids) >= _LONG_LINE and is_short
+        return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines.
@@ -279,11 +272,17 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = as_lines(sources), as_lines(targets)
-        encoded = self.tokenizer.encode_sources(sources, self.normalizer)
-        src = [self._check_length(ids) for ids in encoded]
-        normalizers = map(self._normalizer_of, src)
-        texts = [each.tgt(line) for each, line in zip(normalizers, targets, strict=True)]
-        tgt = [self._check_length(ids) for ids in self.tokenizer.tgt.encode(texts)]
+        src = self.tokenizer.encode_sources(sources, self.normalizer)
+        tags = [split_tag(line, self.tokenizer.tags)[0] for line in sources]
+        pairs = zip(tags, targets, strict=True)
+        texts = [self.normalizer.of_tag(tag).tgt(line) for tag, line in pairs]
+        tgt = self.tokenizer.tgt.encode(texts)
+        for line, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
+            if len(ids) > (limit := self.engine.max_tokens):
+                raise InputError(
+                    f"a text of {len(ids)} tokens exceeds the {limit} positions of this model: "
+                    f"{line[:40]!r}…"
+                )
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -292,50 +291,50 @@ class Translator:
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
+    def _split(self, ids: list[int], tag: str, prefix: str) -> list[_Part]:
+        """The parts of a long line: each has the tag, only the first one the prefix."""
+        tag_ids = ids[:1] if tag else []
+        limit = max(1, self._max_source_tokens - len(tag_ids))
+        texts = split_long(ids[len(tag_ids) :], limit, self.tokenizer)
+        sources = [(*tag_ids, *text) for text in texts]
+        return [_Part(source, tag, "" if i else prefix) for i, source in enumerate(sources)]
+
     @cached_property
     def _prefix_encoder(self) -> PrefixEncoder:
         return PrefixEncoder(self.tokenizer.tgt)
 
-    def _normalizer_of(self, source: Sequence[int]) -> Normalizer:
-        """The normalizer of a line with the tag, if any, of these source tokens."""
-        if not self.tokenizer.tags:
-            return self.normalizer
-        tag = self.tokenizer.pieces(source[: self.tokenizer.num_tags(source)])
-        return self.normalizer.of_tag("".join(tag))
+    def _encode_prefix(self, part: _Part) -> Prefix:
+        normalizer = self.normalizer.of_tag(part.tag)
+        return self._prefix_encoder.encode(part.prefix, normalizer, self.engine.max_tokens)
 
-    def _encode_prefixes(self, parts: Sequence[_Part]) -> list[Prefix]:
-        limit, encoded = self.engine.max_tokens, []
-        for source, text in parts:
-            normalized = self._normalizer_of(source).tgt(text)
-            is_whole = text != text.rstrip()
-            encoded.append(self._prefix_encoder.encode(normalized, limit, is_whole=is_whole))
-            self._check_length([*encoded[-1].tokens])
-        return encoded
-
-    def _check_length(self, ids: list[int]) -> list[int]:
-        max_tokens = self.engine.max_tokens
-        if max_tokens is not None and len(ids) > max_tokens:
-            text = self.tokenizer.decode([ids])[0]
-            raise InputError(
-                f"a text of {len(ids)} tokens exceeds the {max_tokens} positions of this model: "
-                f"{text[:40]!r}…"
-            )
-        return ids
-
-    def _translation(self, parts: Sequence[Hypothesis], normalizer: Normalizer) -> Translation:
-        """The translation of a line from the hypotheses of its parts."""
-        translations = []
-        for hypothesis in parts:
-            (text,) = self.tokenizer.tgt.decode([hypothesis.tokens])
+    def _translation(
+        self, tag: str, hypothesis: Hypothesis, alignment: list[Link] | None
+    ) -> Translation:
+        """The translation of a part of a line with this tag."""
+        tokens = hypothesis.tokens
+        (text,) = self.tokenizer.tgt.decode([tokens])
+        return Translation(
             # Byte pieces may decode to a line break; one line in is one line out.
-            text = normalizer.restore(one_line(text).strip())
-            pieces = self.tokenizer.tgt.pieces([*hypothesis.tokens, EOS])
-            num_tokens, terms = len(hypothesis.tokens), hypothesis.token_log_probs
-            score, log_prob = hypothesis.score, hypothesis.log_prob
-            translations.append(Translation(text, score, num_tokens, log_prob, pieces, terms))
-        if len(parts) == 1:
-            return translations[0]
-        return Translation.joined(translations, word_separator(normalizer.tgt_lang))
+            self.normalizer.of_tag(tag).restore(one_line(text).strip()),
+            hypothesis.score,
+            len(tokens),
+            hypothesis.log_prob,
+            self.tokenizer.tgt.pieces([*tokens, EOS]),
+            hypothesis.token_log_probs,
+            alignment,
+        )
+
+    def _joined(
+        self, parts: Sequence[_Part], translations: Sequence[Sequence[Translation]], *, align: bool
+    ) -> Translation:
+        """The translation of a line of several parts, or none, from the best ones of its parts."""
+        best = [each[0] for each in translations]
+        space = word_separator(self.normalizer.of_tag(parts[0].tag if parts else "").tgt_lang)
+        links = None
+        if align:
+            sources = [part.source for part in parts]
+            links = join_links(self.tokenizer, sources, [each.alignment for each in best], space)
+        return replace(Translation.joined(best, space), alignment=links)
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

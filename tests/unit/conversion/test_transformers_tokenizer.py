@@ -3,18 +3,21 @@
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sentencepiece as spm
+from support.model_folders import JOB
 from support.models import make_tokenizer, random_lines
 from support.paths import MULTI30K
 
+from transformer_mt.config import DecodeConfig
 from transformer_mt.conversion.transformers_tokenizer import (
     convert_tokenizer,
     normalization_gap,
-    tokenizer_settings,
+    tokenizer_files,
 )
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import normalize
@@ -39,10 +42,9 @@ ODD_LINES = [
 def write(folder: Path, tokenizer: Tokenizer, normalization: str = "none") -> Any:
     """Loads the exported vocabulary."""
     transformers = pytest.importorskip("transformers")
-    for name, content in (
-        ("tokenizer.json", convert_tokenizer(tokenizer, normalization)),
-        ("tokenizer_config.json", tokenizer_settings(tokenizer, 256)),
-    ):
+    data = replace(JOB.data, normalization=normalization)
+    trained = replace(JOB, data=data, decode=DecodeConfig(max_source_tokens=256))
+    for name, content in tokenizer_files(tokenizer, trained).items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     return transformers.AutoTokenizer.from_pretrained(folder)
 

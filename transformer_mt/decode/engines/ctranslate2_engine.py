@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.decode.engines.converted_models import num_positions
+from transformer_mt.decode.engines.converted_models import SINUSOIDS
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
     Hypothesis,
@@ -114,22 +114,28 @@ class CTranslate2Engine:
 
         self._converted, self._config, self._build_fallback = converted, config, fallback
         self.name, self.compute_type = "ctranslate2", compute_type
-        self.max_tokens = max_tokens([model])
+        self.max_tokens = max_tokens(model)
         self._pieces = tokenizer.vocabulary
         self._ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
-        self._num_positions = num_positions(model)
+        self._num_positions = min(self.max_tokens + 1, SINUSOIDS)
         kind, index = _split_device(device)
         # One worker per core, with one thread each: workers share nothing, so none waits.
         self._workers = _num_threads() if kind == "cpu" else 1
-        with self._errors_explained(), _torch_threads_unchanged():
-            self._translator = ctranslate2.Translator(
-                str(converted),
-                device=kind,
-                device_index=index,
-                compute_type=compute_type,
-                inter_threads=self._workers,
-                intra_threads=1,
-            )
+        torch = sys.modules.get("torch")
+        torch_threads = torch.get_num_threads() if torch is not None else 0
+        try:
+            with self._errors_explained():
+                self._translator = ctranslate2.Translator(
+                    str(converted),
+                    device=kind,
+                    device_index=index,
+                    compute_type=compute_type,
+                    inter_threads=self._workers,
+                    intra_threads=1,
+                )
+        finally:  # CTranslate2 sets OpenMP's number of threads to 1 in this process
+            if torch is not None:
+                torch.set_num_threads(torch_threads)
 
     @contextmanager
     def _errors_explained(self) -> Iterator[None]:
@@ -167,7 +173,17 @@ class CTranslate2Engine:
         """
         if prefixes is not None:
             return self._fallback.search(sources, nbest, prefixes)
-        results = self._search(sources, nbest)
+        beams = max(self._config.beam_size, nbest)
+        found: dict[int, list[Hypothesis]] = {}
+        for i, answer in self._submit(sources, beams).items():
+            with self._errors_explained():  # some libraries are loaded only when they are needed
+                result = answer.result()
+            if hypotheses := self._hypotheses(result, sources[i]):
+                found[i] = hypotheses[:nbest]
+        if missing := [i for i in range(len(sources)) if i not in found]:
+            others = self._fallback.search([sources[i] for i in missing], nbest)
+            found.update(zip(missing, others, strict=True))
+        results = [found[i] for i in range(len(sources))]
         if not token_scores or self.compute_type != "float32":
             return results
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
@@ -184,26 +200,21 @@ class CTranslate2Engine:
         """See ``Engine``; done by the PyTorch engine."""
         return self._fallback.align(pairs, words)
 
-    def _search(self, sources: Sequence[list[int]], nbest: int) -> list[list[Hypothesis]]:
-        beams = max(self._config.beam_size, nbest)
-        short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
-        results: dict[int, list[Hypothesis]] = {}
-        for i, answer in self._submit(sources, short, beams).items():
-            with self._errors_explained():  # some libraries are loaded only when they are needed
-                result = answer.result()
-            if hypotheses := self._hypotheses(result, sources[i]):
-                results[i] = hypotheses[:nbest]
-        if missing := [i for i in range(len(sources)) if i not in results]:
-            others = self._fallback.search([sources[i] for i in missing], nbest)
-            results.update(zip(missing, others, strict=True))
-        return [results[i] for i in range(len(sources))]
+    def _submit(self, sources: Sequence[list[int]], beams: int) -> dict[int, Any]:
+        """Starts the translation, by the workers, of the sources that the model has positions for.
 
-    def _submit(
-        self, sources: Sequence[list[int]], indices: Sequence[int], beams: int
-    ) -> dict[int, Any]:
-        """Starts the translation of the sources with these indices; the workers do it."""
+        Sentences of similar length share a batch, the longest first; batches are small if workers
+        would be idle.
+        """
+        short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
+        order = sorted(short, key=lambda i: -len(sources[i]))
+        max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
+        batch_tokens = self._config.batch_tokens or CPU_BATCH_TOKENS
         pending: dict[int, Any] = {}
-        for batch in self._batches(indices, sources, beams):
+        while order:
+            rows = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
+            size = min(max_size, max(1, rows))
+            batch, order = order[:size], order[size:]
             longest = max(self._max_output_tokens(sources[i]) for i in batch)
             answers = self._translator.translate_batch(
                 [[self._pieces[token] for token in sources[i]] for i in batch],
@@ -219,21 +230,6 @@ class CTranslate2Engine:
             )
             pending.update(zip(batch, answers, strict=True))
         return pending
-
-    def _batches(
-        self, indices: Sequence[int], sources: Sequence[list[int]], beams: int
-    ) -> list[list[int]]:
-        """Sentences of similar length, longest first; small batches if workers would be idle."""
-        order = sorted(indices, key=lambda i: -len(sources[i]))
-        max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
-        batch_tokens = self._config.batch_tokens or CPU_BATCH_TOKENS
-        batches = []
-        while order:
-            rows = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
-            size = min(max_size, max(1, rows))
-            batches.append(order[:size])
-            order = order[size:]
-        return batches
 
     def _max_output_tokens(self, source: list[int]) -> int:
         """Maximum number of tokens that CTranslate2 may generate, end symbol not counted."""
@@ -293,15 +289,3 @@ def _num_threads() -> int:
         threads = int(torch.get_num_threads())
         return threads if given else min(threads, hardware.available_cores())
     return max(1, int(given)) if given.isdecimal() else hardware.physical_cores()
-
-
-@contextmanager
-def _torch_threads_unchanged() -> Iterator[None]:
-    """Restores torch's number of threads: CTranslate2 sets OpenMP's to 1 in this process."""
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else 0
-    try:
-        yield
-    finally:
-        if torch is not None:
-            torch.set_num_threads(threads)

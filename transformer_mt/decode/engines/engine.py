@@ -1,6 +1,7 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -66,10 +67,8 @@ class Engine(Protocol):
     """Data type that it computes in."""
 
     @property
-    def max_tokens(self) -> int | None:
-        """Maximum number of tokens of a sentence, without its start or end symbol; None if
-        unlimited (sinusoidal positions).
-        """
+    def max_tokens(self) -> int:
+        """Maximum number of tokens of a sentence, without its start or end symbol."""
 
     def search(
         self,
@@ -106,14 +105,12 @@ def length_penalty(length: Length, alpha: float) -> Length:
     return penalty
 
 
-def max_tokens(configs: Iterable[ModelConfig]) -> int | None:
-    """``Engine.max_tokens`` of models of these shapes."""
-    positions = [config.max_positions for config in configs if config.positions == "learned"]
-    return min(positions) - 1 if positions else None
+def max_tokens(config: ModelConfig) -> int:
+    """``Engine.max_tokens`` of a model; sinusoidal positions have no limit."""
+    return config.max_positions - 1 if config.positions == "learned" else sys.maxsize
 
 
-def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: int | None) -> int:
+def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: int) -> int:
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
     limit = max(len(source) + config.max_extra_tokens, config.min_length)
-    limits = (limit, config.max_length, max_tokens)
-    return min(limit for limit in limits if limit is not None)
+    return min(limit, config.max_length or limit, max_tokens)

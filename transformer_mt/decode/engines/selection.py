@@ -1,19 +1,23 @@
 """Choice of the translation engine, by a fixed rule, and what engines are built from."""
 
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_mt import model_folder, run_layout
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
-from transformer_mt.decode.engines.converted_models import check_shape, checksum, find_or_convert
+from transformer_mt.data.subwords.tokenizer import vocabulary_checksum
+from transformer_mt.decode.engines.converted_models import check_shape, find_or_convert
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.engine import Engine, UnavailableError
 from transformer_mt.errors import InputError
@@ -25,6 +29,9 @@ if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
+
+_MAX_WEIGHTS_BYTES = 2**36
+"""Larger weights are not read: a sparse file has any size."""
 
 
 class EngineRequest:
@@ -82,21 +89,25 @@ class EngineRequest:
 
     @cached_property
     def checksums(self) -> list[str]:
-        """Checksum of each model and its vocabulary."""
-        weights = self.folder / run_layout.WEIGHTS
+        """SHA-256 of each model: of its weights, its vocabulary and its shape."""
+        folders = [self.folder, *self.ensemble]
+        places = [*folders]
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
-            weights = open_checkpoint(self.folder, self.step).path / run_layout.WEIGHTS
-        models = [(self.folder, self.trained.model, weights)]
-        try:
-            for folder in self.ensemble:
-                shape = model_folder.read_config(folder).model
-                models.append((folder, shape, folder / run_layout.WEIGHTS))
-            return [checksum(*model) for model in models]
-        except OSError:
-            assert self.models  # loading them explains what is wrong
-            raise
+            places[0] = open_checkpoint(self.folder, self.step).path
+        checksums = []
+        for folder, place in zip(folders, places, strict=True):
+            shape, path = model_folder.read_config(folder).model, place / run_layout.WEIGHTS
+            try:
+                files.open_regular(path, _MAX_WEIGHTS_BYTES).close()
+                weights = files.sha256(path)
+            except OSError:
+                assert self.models  # loading them explains what is wrong
+                raise
+            parts = [weights, vocabulary_checksum(folder), asdict(shape)]
+            checksums.append(hashlib.sha256(json.dumps(parts).encode()).hexdigest())
+        return checksums
 
     @property
     def torch_only(self) -> list[str]:
@@ -195,10 +206,8 @@ def build_torch(request: EngineRequest, *, compute_type: str | None = None) -> "
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     for model in request.models:
         model.to(request.device)
-    model, *ensemble = request.models
-    return TorchEngine(
-        model, request.config, ensemble, getattr(torch, dtype.get(compute_type, compute_type))
-    )
+    name = dtype.get(compute_type, compute_type)
+    return TorchEngine(request.models, request.config, getattr(torch, name))
 
 
 def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
@@ -211,11 +220,8 @@ def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
     compute_type = types.get(request.compute_type, request.compute_type)
     check_available(compute_type, request.device)
     check_shape(request.trained.model)
-    converted, note = find_or_convert(request, compute_type)
-    if note:
-        log.warning("%s", note)
     return CTranslate2Engine(
-        converted,
+        find_or_convert(request, compute_type),
         request.tokenizer,
         request.trained.model,
         request.config,

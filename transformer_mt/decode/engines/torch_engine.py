@@ -69,7 +69,7 @@ class ModelStep:
             for token in (PAD, UNK, BOS):
                 log_probs[..., token].fill_(-torch.inf)
             members.append(log_probs)
-        return log_mean_exp(members)
+        return log_probs if len(members) == 1 else log_mean_exp(members)
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
@@ -84,8 +84,6 @@ class ModelStep:
 
 def log_mean_exp(log_probs: Sequence[Tensor]) -> Tensor:
     """The logarithm of the mean of probabilities that are given as logarithms."""
-    if len(log_probs) == 1:
-        return log_probs[0]
     return torch.stack(list(log_probs)).logsumexp(0) - math.log(len(log_probs))
 
 
@@ -95,32 +93,27 @@ class TorchEngine:
     Sentences of similar length share a batch, which does not change their translations.
 
     Args:
-        model: The model, in ``eval`` mode, on the device to translate on; its weights must not
-            change afterwards.
+        models: One model, or an ensemble with the same vocabulary, of which the probabilities of
+            the next token are averaged; in ``eval`` mode, on the device to translate on. Their
+            weights must not change afterwards.
         config: Search settings.
-        ensemble: More models with the same vocabulary, on the same device; the probabilities of the
-            next token are averaged over all models.
         dtype: Data type of the computation.
-
-    Attributes:
-        model: The model, prepared for inference; the first one of an ensemble.
     """
 
     def __init__(
         self,
-        model: Transformer,
+        models: Sequence[Transformer],
         config: DecodeConfig,
-        ensemble: Sequence[Transformer] = (),
         dtype: torch.dtype = torch.float32,
     ):
-        models = [model, *ensemble]
         self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
-        self.max_tokens = max_tokens(model.config for model in models)
-        self.device = model.embedding.weight.device
-        self._config = config
-        self._batch_tokens = config.batch_tokens or default_batch_tokens(models, dtype.itemsize)
-        self._models = [for_inference(model, dtype) for model in models]
-        self.model = self._models[0]
+        self.max_tokens = min([max_tokens(each.config) for each in models])
+        self.device = models[0].embedding.weight.device
+        default = CPU_BATCH_TOKENS
+        if self.device.type == "cuda":
+            default = gpu_batch_tokens(models, dtype.itemsize)
+        self._config, self._batch_tokens = config, config.batch_tokens or default
+        self._models = [for_inference(each, dtype) for each in models]
 
     @torch.inference_mode()
     def search(
@@ -133,20 +126,18 @@ class TorchEngine:
     ) -> list[list[Hypothesis]]:
         """See ``Engine``; the scores of tokens are always there."""
         config, device = self._config, self.device
-        starts = [Prefix()] * len(sources) if prefixes is None else prefixes
-        limits = [
-            max(len(start), max_output_tokens(config, source, self.max_tokens))
-            for source, start in zip(sources, starts, strict=True)
-        ]
+        limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
+        if prefixes is not None:
+            limits = list(map(max, limits, map(len, prefixes)))
         beams = nbest if config.sampling else max(config.beam_size, nbest)
 
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self._models, src, beams)
-            if config.min_length or config.no_repeat_ngram or any(starts):
+            if config.min_length or config.no_repeat_ngram or prefixes is not None:
                 min_lengths = [min(config.min_length, limits[i]) for i in batch]
-                own = [starts[i] for i in batch]
+                own = [Prefix() if prefixes is None else prefixes[i] for i in batch]
                 step = ConstrainedStep(step, own, min_lengths, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
@@ -206,7 +197,7 @@ class TorchEngine:
                 )
             ]
             members.append(torch.cat(parts))
-        return log_mean_exp(members)
+        return members[0] if len(members) == 1 else log_mean_exp(members)
 
     @torch.inference_mode()
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
@@ -222,14 +213,12 @@ class TorchEngine:
         return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self._batch_tokens)
 
 
-def default_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
-    """The number of tokens, padding and beams included, that easily fits the device's memory.
+def gpu_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
+    """The number of tokens, padding and beams included, that easily fits a GPU's memory.
 
     The key/value caches of the models have elements of ``itemsize`` bytes.
     """
     device = models[0].embedding.weight.device
-    if device.type != "cuda":
-        return CPU_BATCH_TOKENS
     free, _ = torch.cuda.mem_get_info(device)
     # torch keeps freed memory, above all that of the training before a validation.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -11,34 +11,30 @@ WORD_START = "▁"
 
 
 def align_words(
-    engine: Engine,
-    tokenizer: Tokenizer,
-    lines: Sequence[Sequence[TokenPair]],
-    spaces: Sequence[str],
+    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[TokenPair]
 ) -> list[list[Link]]:
-    """One link for each word of each line's translation; a line is given as its parts.
-
-    ``spaces`` are what joins the translations of the parts of each line.
-    """
-    pairs = [pair for parts in lines for pair in parts]
+    """One link for each word of each translation."""
     words = [
         (source_word_ids(tokenizer, source), target_word_ids(tokenizer.tgt, target))
         for source, target in pairs
     ]
-    links = iter(engine.align(pairs, words))
-    return [
-        _join(tokenizer, parts, [next(links) for _ in parts], space)
-        for parts, space in zip(lines, spaces, strict=True)
-    ]
+    return engine.align(pairs, words)
 
 
-def _join(
-    tokenizer: Tokenizer, parts: Sequence[TokenPair], links: Sequence[list[Link]], space: str
+def join_links(
+    tokenizer: Tokenizer,
+    sources: Sequence[Sequence[int]],
+    links: Sequence[Sequence[Link] | None],
+    space: str,
 ) -> list[Link]:
-    """The alignment of a line from the alignments of its parts."""
+    """The alignment of a line from the token ids and the alignments of its parts.
+
+    ``space`` is what joins the translations of the parts.
+    """
     joined: list[Link] = []
     source_offset = 0
-    for (source, _), part_links in zip(parts, links, strict=True):
+    for source, part_links in zip(sources, links, strict=True):
+        assert part_links is not None
         (piece,) = tokenizer.pieces(source[(start := tokenizer.num_tags(source)) : start + 1])
         # A part may start within a word, and so may its translation.
         first = source_offset - (source_offset > 0 and not piece.startswith(WORD_START))

@@ -46,7 +46,6 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
 _PUNCTUATION = re.compile(r"[^\w\s<>]*")
-_BLANK = re.compile(r"\s*")
 _LETTER = re.compile(r"[^\W\d_]")
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
@@ -132,6 +131,7 @@ def extract_markup(
 
     Verbatim text is replaced by ``numbers`` that do not occur in the line.
     """
+    line = f" {line.strip()} "  # in the translation, words may follow or precede its ends
     unused = iter([number for number in numbers if number not in line])
     text, previous_end = "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
@@ -200,16 +200,14 @@ def _add_tag(
 ) -> None:
     """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
-    left = text[max(position - 1, 0) : position].strip()
+    left = text[position - 1 : position].strip()
     right = text[position : position + 1].strip()
     tag = Tag(
         match[0],
         word,
         word,
-        # The ends of a line count as spaces: in the translation, words may follow there.
-        space_before=_BLANK.fullmatch(line, 0, match.start()) is not None
-        or line[match.start() - 1].isspace(),
-        space_after=_BLANK.fullmatch(line, match.end()) is not None or line[match.end()].isspace(),
+        space_before=line[match.start() - 1].isspace(),
+        space_after=line[match.end()].isspace(),
         left=left,
         right=right,
         name=name,

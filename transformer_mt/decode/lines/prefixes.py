@@ -4,6 +4,7 @@ from collections import defaultdict
 from functools import cached_property
 
 from transformer_mt.data.subwords.tokenizer import UNK, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Prefix
 from transformer_mt.decode.lines.alignment import WORD_START
 from transformer_mt.errors import InputError
@@ -32,28 +33,34 @@ class PrefixEncoder:
             pieces[piece[0]][i] = piece
         return pieces
 
-    def encode(self, text: str, max_tokens: int | None, *, is_whole: bool) -> Prefix:
+    def encode(self, text: str, normalizer: Normalizer, max_tokens: int) -> Prefix:
         """The tokens of a prefix.
 
         Args:
-            text: The prefix, normalised.
-            max_tokens: Maximum number of tokens to which a word may be spelled.
-            is_whole: Whether the last word is whole.
+            text: The prefix.
+            normalizer: Normalisation of the model's training text.
+            max_tokens: Maximum number of tokens of a translation.
 
         Raises:
-            InputError: It has characters outside the vocabulary.
+            InputError: It has characters outside the vocabulary, or too many tokens.
         """
-        (ids,) = self._tokenizer.encode([text])
+        is_whole = text != text.rstrip()
+        (ids,) = self._tokenizer.encode([normalizer.tgt(text)])
         if UNK in ids:
             raise InputError(
                 "a prefix has characters that are not in this model's vocabulary: "
                 f"{self._tokenizer.decode([ids])[0]!r}"
             )
+        if len(ids) > max_tokens:
+            raise InputError(
+                f"a prefix of {len(ids)} tokens exceeds the {max_tokens} positions of this model: "
+                f"{text[:40]!r}…"
+            )
         pieces = self._tokenizer.pieces(ids)
         starts = [i for i, piece in enumerate(pieces) if piece.startswith(WORD_START)]
         start = starts[-1] if starts else 0
         word = "".join(pieces[start:])
-        too_long = max_tokens is not None and start + len(word) > max_tokens
+        too_long = start + len(word) > max_tokens
         has_bytes = any(
             i not in self._text_pieces[self._tokenizer.vocabulary[i][0]] for i in ids[start:]
         )

@@ -1,10 +1,10 @@
 """Beam search over a step function (§6.1); it knows neither the model nor the text.
 
-Shapes: B sentences, W beams, V vocabulary, N = nbest, T steps allocated (at least those done).
+Shapes: B sentences, W beams, V vocabulary, N = nbest, T = maximum number of steps.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
-from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
+from transformer_mt.decode.search.cuda_graphs import CudaGraphStep
 from transformer_mt.decode.search.step_function import NAN_MESSAGE, StepFunction
 from transformer_mt.errors import InputError
-
-_INITIAL_STEPS = 32
-"""Steps allocated at first; few translations are longer."""
 
 
 def beam_search(
@@ -58,8 +55,6 @@ def beam_search(
     Raises:
         InputError: The model's output is not a number.
     """
-    if not 1 <= nbest <= beam_size:
-        raise ValueError(f"nbest={nbest} must be between 1 and beam_size={beam_size}")
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
     policy = _GPU_POLICY if device is not None and device.type == "cuda" else _CPU_POLICY
@@ -70,13 +65,12 @@ def beam_search(
         model.select(state.advance(model.step(state.tokens[:, :beams])))
 
     graph = None
-    if policy.capturer is not None and model.capturable:
-        graph = CudaGraphStep(lambda: advance(beam_size), policy.capturer())
-    t = 0
+    if policy.graph_step is not None and model.capturable:
+        graph = policy.graph_step(lambda: advance(beam_size))
+    t, max_steps = 0, max(max_lengths) + 1
     while active:
-        longest = max(max_lengths[i] for i in active) + 1
-        steps = 1 if t == 0 else min(policy.steps_per_check, longest - t)
-        if any([model.reserve(steps), state.reserve(t + steps)]) and graph is not None:
+        steps = 1 if t == 0 else min(policy.steps_per_check, max_steps - t)
+        if model.reserve(steps) and graph is not None:
             graph.invalidate()
         for _ in range(steps):
             if t == 0 or graph is None:
@@ -112,12 +106,12 @@ class _StepPolicy:
     min_done_share: float
     small_batch: int
     """Batches of at most this many sentences run until all are done."""
-    capturer: Callable[[], Callable[[Work], Work]] | None
-    """Makes a function that captures a step as a CUDA graph; None runs every step eagerly."""
+    graph_step: type[CudaGraphStep] | None
+    """Captures and replays steps; None runs every step eagerly."""
 
 
 _CPU_POLICY = _StepPolicy(1, 0, 0, None)
-_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphCapturer)  # estimates, not measured
+_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphStep)  # estimates, not measured
 
 
 class BeamState:
@@ -147,11 +141,12 @@ class BeamState:
         # [B, W] float32: log-probability of each live beam; −inf marks an unused one.
         self._log_probs = torch.zeros(shape, device=device)
         # [T, B, W] int64: token that each step appended to each beam.
-        self._token_history = torch.zeros(0, *shape, dtype=torch.int64, device=device)
+        history = (max(max_lengths) + 1, *shape)
+        self._token_history = torch.zeros(history, dtype=torch.int64, device=device)
         # [T, B, W] int64: beam of the step before that each beam continues.
         self._parents = torch.zeros_like(self._token_history)
         # [T, B, W] float32: log-probability of each appended token.
-        self._token_log_probs = torch.zeros(0, *shape, device=device)
+        self._token_log_probs = torch.zeros(history, device=device)
         # [B, N, 5] float64, which holds all of it exactly; best hypothesis first: score,
         # log-probability, length, beam that ended, log-probability of the end symbol.
         self._finished = torch.zeros(len(max_lengths), nbest, 5, dtype=torch.float64, device=device)
@@ -163,21 +158,8 @@ class BeamState:
         # [B] bool: whether the model's output for the sentence was not a number.
         self.broken = torch.zeros_like(self.done)
 
-    def reserve(self, steps: int) -> bool:
-        """Allocates room for ``steps`` steps in all; returns whether buffers were reallocated,
-        which invalidates a captured step.
-        """
-        allocated = len(self._token_history)
-        if steps <= allocated:
-            return False
-        more = max(steps - allocated, allocated, _INITIAL_STEPS)
-        for name in ("_token_history", "_parents", "_token_log_probs"):
-            history = getattr(self, name)
-            setattr(self, name, torch.cat((history, history.new_zeros(more, *history.shape[1:]))))
-        return True
-
     def advance(self, log_probs: Tensor) -> Tensor:
-        """One step of the search, for which room must have been reserved.
+        """One step of the search.
 
         Args:
             log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
@@ -237,19 +219,16 @@ class BeamState:
 
     def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
         """Adds the candidates among the best W that end; all arguments are [B, 2W]."""
-        first = slice(0, self._beam_size)
-        totals, parents, values, ends = (x[:, first] for x in (totals, parents, values, ends))
         ends = ends & (totals > -torch.inf) & ~self.done[:, None]
         scores = totals.double() / length_penalty((self._t + 1).double(), self._alpha)
         scores = scores.masked_fill(~ends, -torch.inf)
-        length = self._t.expand(scores.shape)
-        new = torch.stack([scores, *(x.double() for x in (totals, length, parents, values))], 2)
-        merged = torch.cat((self._finished, new), 1)
+        new = torch.stack([scores, totals, self._t.expand(scores.shape), parents, values], 2)
+        merged = torch.cat((self._finished, new[:, : self._beam_size]), 1)
         # Stable: of equal scores, the shorter hypothesis first.
         order = merged[..., 0].sort(dim=1, descending=True, stable=True).indices
         order = order[:, : self._finished.shape[1], None]
         self._finished.copy_(merged.gather(1, order.expand(self._finished.shape)))
-        self._num_finished += ends.sum(1)
+        self._num_finished += ends[:, : self._beam_size].sum(1)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Reduces the batch to the given sentences, in this order."""
@@ -258,8 +237,11 @@ class BeamState:
             "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
+        done, kept = slice(0, int(self._t)), slice(0, len(rows))
         for name in ("_token_history", "_parents", "_token_log_probs"):
-            setattr(self, name, getattr(self, name)[:, index])
+            history = getattr(self, name)
+            history[done, kept] = history[done, index]
+            setattr(self, name, history[:, kept])
 
     def hypotheses(self, rows: Sequence[int]) -> list[list[Hypothesis]]:
         """The finished hypotheses of some sentences, best first."""
@@ -267,15 +249,15 @@ class BeamState:
         finished = self._finished[index].cpu()  # [R, N, 5]
         lengths, beams = finished[..., 2].long(), finished[..., 3].long()
         longest = int(lengths.max())
-        tokens, parents, values = (
-            history[:longest, index].cpu()
-            for history in (self._token_history, self._parents, self._token_log_probs)
-        )
+        tokens = self._token_history[:longest, index].cpu()
+        parents = self._parents[:longest, index].cpu()
+        values = self._token_log_probs[:longest, index].cpu()
         path = torch.zeros(longest, *beams.shape, dtype=torch.int64)
         for t in reversed(range(longest)):  # backtracking: the beam of step t
             path[t] = beams
             beams = parents[t].gather(1, beams).where(t < lengths, beams)
-        tokens, values = (x.gather(2, path).permute(1, 2, 0) for x in (tokens, values))
+        tokens = tokens.gather(2, path).permute(1, 2, 0)
+        values = values.gather(2, path).permute(1, 2, 0)
         results: list[list[Hypothesis]] = []
         for sentence in zip(finished.tolist(), tokens.tolist(), values.tolist(), strict=True):
             results.append([])

@@ -19,34 +19,48 @@ _FAILED = threading.Event()
 """Set once a capture has failed: later ones would fail as well."""
 
 
-class CudaGraphCapturer:
-    """Captures work as CUDA graphs, one after the other, in one memory pool.
+class CudaGraphStep:
+    """Work that runs eagerly the first time and is captured and replayed from the second time on.
+
+    The first call loads kernels, which a capture may not do, and a single call is not worth one.
+    Work may only change tensors in place and never read their contents on the host.
 
     ``torch.cuda.graph`` gives each graph its own memory, synchronises with the GPU and empties the
     allocator's cache first. Here a graph reuses the memory of the one before it, which must have
     been deleted, and nothing synchronises.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work):
+        self._work = work
+        self._replay: Work | None = None
+        self._has_run = False
         self._pool_owner: torch.cuda.CUDAGraph | None = None
 
-    def __call__(self, work: Work) -> Work:
-        """Captures work as a CUDA graph; returns a function that replays it on the same tensors.
+    def __call__(self) -> None:
+        """Runs the step."""
+        if self._has_run and self._replay is None:
+            self._replay = self._capture()
+        (self._replay or self._work)()
+        self._has_run = True
 
-        Work may only change tensors in place and never read their contents on the host. The capture
-        calls it without computing anything. Once a capture has failed, work itself is returned.
+    def invalidate(self) -> None:
+        """Drops the graph, because the step uses other tensors from now on."""
+        self._replay = None  # before the next capture, which may reuse its memory
+        self._has_run = False
 
-        Raises:
-            RuntimeError: Out of device memory.
+    def _capture(self) -> Work:
+        """Captures the work, without computing anything; returns what replays it.
+
+        Once a capture has failed, this is the work itself.
         """
         if _FAILED.is_set():
-            return work
+            return self._work
         try:
             with _CAPTURE_LOCK:
                 if self._pool_owner is None:
-                    torch.cuda.empty_cache()  # memory of the last capturer
+                    torch.cuda.empty_cache()  # memory of the last step's graphs
                     self._pool_owner = _make_pool()
-                return _capture(work, self._pool_owner).replay
+                return _capture(self._work, self._pool_owner).replay
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -58,7 +72,7 @@ class CudaGraphCapturer:
             generator.graphsafe_set_state(torch.Generator(stream.device))
             reason = str(error).partition("\n")[0]
             log.warning("CUDA graphs cannot be used (%s): decoding is slower", reason)
-            return work
+            return self._work
 
 
 def _make_pool() -> torch.cuda.CUDAGraph:
@@ -87,27 +101,3 @@ def _capture(
 def _capture_stream(device: int) -> torch.cuda.Stream:
     """The stream of all captures; cuBLAS allocates memory for each stream that it sees."""
     return torch.cuda.Stream(device)
-
-
-class CudaGraphStep:
-    """Work that runs eagerly the first time and is captured and replayed from the second time on.
-
-    The first call loads kernels, which a capture may not do, and a single call is not worth one.
-    """
-
-    def __init__(self, work: Work, capture: Callable[[Work], Work]):
-        self._work, self._capture = work, capture
-        self._replay: Work | None = None
-        self._has_run = False
-
-    def __call__(self) -> None:
-        """Runs the step."""
-        if self._has_run and self._replay is None:
-            self._replay = self._capture(self._work)
-        (self._replay or self._work)()
-        self._has_run = True
-
-    def invalidate(self) -> None:
-        """Drops the graph, because the step uses other tensors from now on."""
-        self._replay = None  # before the next capture, which may reuse its memory
-        self._has_run = False

@@ -12,8 +12,8 @@ from support.models import PLAIN, constant_model, make_translator, model_that_en
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import ctranslate2_conversion as conversion
+from transformer_mt.decode.engines import ctranslate2_engine as ctranslate2_engine_module
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
@@ -48,7 +48,7 @@ def ctranslate2_engine(
         tokenizer,
         model.config,
         config,
-        lambda: FallbackEngine(model, config),
+        lambda: FallbackEngine([model], config),
     )
 
 
@@ -108,7 +108,7 @@ def test_translations_equal_pytorch(
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
-        expected = TorchEngine(model, config).search(sources, beam_size)
+        expected = TorchEngine([model], config).search(sources, beam_size)
         found = ctranslate2_engine(folder, model, tokenizer, config).search(sources, beam_size)
         for mine, other in zip(expected, found, strict=True):
             assert other[0].tokens == mine[0].tokens
@@ -220,7 +220,7 @@ def test_sentences_longer_than_the_converted_model_takes(
     monkeypatch: pytest.MonkeyPatch,
     fallback_lengths: list[int],
 ) -> None:
-    for module in (conversion, converted_models):
+    for module in (conversion, ctranslate2_engine_module):
         monkeypatch.setattr(module, "SINUSOIDS", 20)
     model = MODELS["post"]()
     folder = converted(tmp_path / "m", model, tokenizer)

@@ -52,7 +52,7 @@ def choose(
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
     monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
     monkeypatch.setattr(selection, "_pick_device", lambda name: name)
-    monkeypatch.setattr(selection, "find_or_convert", lambda *_: (Path(), None))
+    monkeypatch.setattr(selection, "find_or_convert", lambda *_: Path())
     monkeypatch.setattr(
         selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
     )

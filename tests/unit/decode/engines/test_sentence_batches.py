@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.decode.engines.torch_engine import default_batch_tokens, map_batches
+from transformer_mt.decode.engines.torch_engine import gpu_batch_tokens, map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -73,7 +73,7 @@ def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None
         half = int(gib * 2**29)  # of what is free, torch holds the other half
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, half=half: (half, 0))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _, half=half: 2**30 + half)
-        found[gib] = [default_batch_tokens(models, 2) for models in ([base], [base] * 3)]
+        found[gib] = [gpu_batch_tokens(models, 2) for models in ([base], [base] * 3)]
     assert [alone for alone, _ in found.values()] == sorted(alone for alone, _ in found.values())
     assert found[1000][0] == 524288
     assert found[0.001] == [3, 1]
@@ -81,8 +81,3 @@ def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None
     alone, three = found[4]
     assert alone == 2**31 // (3 * 6 * 1024 * 2 + 111000)
     assert three == pytest.approx(alone / 3, abs=1)
-
-
-def test_a_cpu_has_a_fixed_limit() -> None:
-    config = ModelConfig(d_model=8, d_ff=8, num_heads=2)
-    assert default_batch_tokens([Transformer(config, 20)], 4) == 8192

@@ -104,7 +104,7 @@ def test_scores_of_search_equal_forced_decoding(
     translator = make_translator(
         models[0], tokenizer, DecodeConfig(max_extra_tokens=3), ensemble=models[1:]
     )
-    engine = TorchEngine(models[0], DecodeConfig(batch_tokens=30), models[1:])
+    engine = TorchEngine(models, DecodeConfig(batch_tokens=30))
     lines = random_lines(8, 6, seed=5)
     ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
     for line, found in zip(lines, translator.translate_nbest(lines, 4), strict=True):

@@ -147,10 +147,6 @@ def test_sentences_of_a_batch_are_independent(
         assert all(len(h.tokens) <= limit and EOS not in h.tokens for h in alone)
 
 
-def test_no_sentences() -> None:
-    assert search(Table(1, 4, 1.0, 0.0), [], beam_size=4, alpha=0.6) == []
-
-
 def test_maximum_length_zero_gives_an_empty_translation() -> None:
     """Its end symbol counts, however improbable."""
     model = TableModel(lambda sentence, prefix: [-1.0, -50.0, -1.0], [0, 1])
@@ -164,18 +160,6 @@ def test_early_stopping_once_the_best_is_certain() -> None:
     model = TableModel(lambda sentence, prefix: costs[0], [0])
     ((best,),) = beam_search(model, [100], beam_size=4, alpha=0.0, bos=BOS, eos=EOS)
     assert (best.tokens, best.log_prob, model.steps) == ([], -1.0, 1)
-
-
-def test_history_grows_with_the_translation_not_the_limit() -> None:
-    """Translations may be longer than the steps that are allocated at first."""
-
-    def row(_: int, prefix: Prefix) -> list[float]:
-        return [-9.0, 0.0 if len(prefix) == 70 else -99.0, -0.5]
-
-    model = TableModel(row, [0])
-    ((best,),) = beam_search(model, [10**15], beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
-    assert best.tokens == [2] * 70
-    assert best.token_log_probs == [-0.5] * 70 + [0.0]
 
 
 def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
@@ -206,9 +190,3 @@ def test_finished_sentences_leave_the_batch() -> None:
     found = beam_search(Counting(row, range(4)), [9] * 4, beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[2] * sentence for sentence in range(4)]
     assert sizes == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
-
-
-@pytest.mark.parametrize("nbest", [0, 5])
-def test_more_translations_than_beams_are_refused(nbest: int) -> None:
-    with pytest.raises(ValueError, match=f"nbest={nbest} must be between 1 and beam_size=4"):
-        search(Table(1, 4, 1.0, 0.0), [3], beam_size=4, alpha=0.6, nbest=nbest)

@@ -5,7 +5,7 @@ the contents of a tensor are read.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_map_only
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.search import beam_search, cuda_graphs
-from transformer_mt.decode.search.cuda_graphs import CudaGraphCapturer, CudaGraphStep, Work
+from transformer_mt.decode.search.cuda_graphs import CudaGraphStep, Work
 
 ASKS = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal"}
 """Operations that read the contents of a tensor, and so cannot be captured."""
@@ -65,21 +65,20 @@ def _tensors(result: Any) -> list[Tensor]:
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-class FakeCapturer:
-    """Replaces ``CudaGraphCapturer``: the captured work is not done during the capture."""
+class FakeGraphStep(CudaGraphStep):
+    """Captures a tape instead of a CUDA graph: the work is not done during the capture."""
 
-    def __init__(self) -> None:
-        self.captures = self.plays = 0
+    captures = plays = 0
 
-    def __call__(self, work: Work) -> Work:
-        self.captures += 1
+    def _capture(self) -> Work:
+        FakeGraphStep.captures += 1
         tape = Tape()
         with tape:
-            work()
+            self._work()
         pending = [True]  # the capture itself was the first run
 
         def play() -> None:
-            self.plays += 1
+            FakeGraphStep.plays += 1
             if pending:
                 pending.clear()
             else:
@@ -89,11 +88,11 @@ class FakeCapturer:
 
 
 @pytest.fixture
-def capturer(monkeypatch: pytest.MonkeyPatch) -> FakeCapturer:
-    made = FakeCapturer()
-    policy = beam_search._StepPolicy(8, 0.25, 0, lambda: made)
+def graph_step(monkeypatch: pytest.MonkeyPatch) -> type[FakeGraphStep]:
+    FakeGraphStep.captures = FakeGraphStep.plays = 0
+    policy = beam_search._StepPolicy(8, 0.25, 0, FakeGraphStep)
     monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
-    return made
+    return FakeGraphStep
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -119,9 +118,9 @@ def test_replayed_steps_give_the_same_translations(
         return translator.translate_nbest(lines, min(2, beam_size))
 
     expected = translations()
-    capturer: FakeCapturer = request.getfixturevalue("capturer")
+    graph_step: type[FakeGraphStep] = request.getfixturevalue("graph_step")
     found = translations()
-    assert capturer.plays > 4 * capturer.captures > 0
+    assert graph_step.plays > 4 * graph_step.captures > 0
     for theirs, ours in zip(expected, found, strict=True):
         assert [t.pieces for t in ours] == [t.pieces for t in theirs]
         assert [t.score for t in ours] == pytest.approx([t.score for t in theirs], abs=1e-4)
@@ -155,13 +154,13 @@ def test_rare_checks_for_finished_sentences_change_nothing(
 
 
 def test_steps_that_are_not_capturable_run_eagerly(
-    capturer: FakeCapturer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph_step: type[FakeGraphStep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = DecodeConfig(no_repeat_ngram=2, min_length=3, max_extra_tokens=5)
     translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
     lines = random_lines(10, 6)
     found = translator.translate(lines)
-    assert capturer.captures == 0
+    assert graph_step.captures == 0
     monkeypatch.setattr(beam_search, "_CPU_POLICY", beam_search._StepPolicy(1, 0, 0, None))
     assert translator.translate(lines) == found
 
@@ -169,11 +168,12 @@ def test_steps_that_are_not_capturable_run_eagerly(
 def test_capture_at_the_second_step_and_again_after_invalidation() -> None:
     done: list[str] = []
 
-    def capture(work: Work) -> Callable[[], None]:
-        done.append("capture")
-        return lambda: done.append("play")
+    class Step(CudaGraphStep):
+        def _capture(self) -> Work:
+            done.append("capture")
+            return lambda: done.append("play")
 
-    step = CudaGraphStep(lambda: done.append("work"), capture)
+    step = Step(lambda: done.append("work"))
     for _ in range(3):
         step()
     step.invalidate()
@@ -207,7 +207,7 @@ def test_failed_capture_falls_back_to_eager_steps(
         monkeypatch.setattr(cuda_graphs, name, value)
     done: list[int] = []
     for _ in range(2):
-        work = CudaGraphStep(lambda: done.append(1), CudaGraphCapturer())
+        work = CudaGraphStep(lambda: done.append(1))
         for _ in range(3):
             work()
     assert len(done) == 6
