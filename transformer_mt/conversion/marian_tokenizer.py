@@ -1,11 +1,20 @@
-"""A vocabulary of two SentencePiece models as a ``MarianTokenizer`` of transformers."""
+"""A vocabulary of two SentencePiece models as a ``MarianTokenizer`` of transformers.
+
+Marian's numbers are ``</s>``, ``<unk>``, the pieces, and last ``<pad>``, with which the decoder
+starts: it is our ``<s>``. Our own ``<pad>``, which no batch contains, is left out. Two vocabularies
+have ``<pad>`` third, because both sides must have it in the same place.
+
+Shapes: V vocabulary.
+"""
 
 from typing import Any
+
+from torch import Tensor
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.conversion.transformers_tokenizer import languages
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
 Json = dict[str, Any]
@@ -36,7 +45,8 @@ def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
         }
     }
     for name, side in zip(run_layout.PIECES, sides, strict=False):
-        contents[name] = {piece: i for i, piece in enumerate(side.vocabulary)}
+        names = ["<pad>" if i == BOS else side.vocabulary[i] for i in _order(tokenizer, side)]
+        contents[name] = {piece: i for i, piece in enumerate(names)}
     return contents
 
 
@@ -46,3 +56,40 @@ def normalization_gap(normalization: str) -> str | None:
         return None
     by_hand = "has tokenizer.normalize for it, which must be called for each line"
     return f"MarianTokenizer {by_hand if normalization == 'moses' else 'does not have it'}"
+
+
+def token_settings(tokenizer: Tokenizer) -> Json:
+    """Settings that replace those of ``transformers_model.model_settings`` in ``config.json``."""
+    sizes = (len(_order(tokenizer, side)) for side in (tokenizer, tokenizer.tgt))
+    return _special(tokenizer) | dict(zip(("vocab_size", "decoder_vocab_size"), sizes, strict=True))
+
+
+def generation_settings(tokenizer: Tokenizer) -> Json:
+    """Settings that are added to ``generation_config.json``."""
+    ids = _special(tokenizer)
+    unk = _order(tokenizer, tokenizer.tgt).index(UNK)
+    return ids | {"suppress_tokens": [unk, ids["pad_token_id"]]}
+
+
+def _special(tokenizer: Tokenizer) -> Json:
+    order = _order(tokenizer, tokenizer.tgt)
+    pad, eos = order.index(BOS), order.index(EOS)
+    return {
+        **dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad),
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "forced_eos_token_id"), eos),
+    }
+
+
+def renumbered(weights: dict[str, Tensor], tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The weights of a MarianMT model, by their names there, with its rows in Marian's order."""
+    source, target = _order(tokenizer, tokenizer), _order(tokenizer, tokenizer.tgt)
+    names = ("model.shared.weight", "model.decoder.embed_tokens.weight", "lm_head.weight")
+    orders = {"model.encoder.embed_tokens.weight": source, **dict.fromkeys(names, target)}
+    result = weights | {name: weights[name][orders[name]] for name in orders if name in weights}
+    return result | {"final_logits_bias": weights["final_logits_bias"][:, target]}
+
+
+def _order(tokenizer: Tokenizer, side: Tokenizer) -> list[int]:
+    """Our ids, by Marian's, of one of the sides of a vocabulary."""
+    pieces = range(EOS + 1, side.vocab_size)
+    return [EOS, UNK, *pieces, BOS] if tokenizer.is_joint else [EOS, UNK, BOS, *pieces]

@@ -63,6 +63,9 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
         gap = transformers_tokenizer.normalization_gap(trained.data.normalization)
     else:
         converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+        settings |= marian_tokenizer.token_settings(tokenizer)
+        generation |= marian_tokenizer.generation_settings(tokenizer)
+        weights = marian_tokenizer.renumbered(weights, tokenizer)
         gap = marian_tokenizer.normalization_gap(trained.data.normalization)
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():

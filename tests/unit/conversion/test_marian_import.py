@@ -76,12 +76,12 @@ def largest_difference(folder: Path, model: Any) -> float:
     theirs = json.loads((folder / "vocab.json").read_text())
     target = folder / "target_vocab.json"
     columns = json.loads(target.read_text()) if target.exists() else theirs
-    start = model.config.decoder_start_token_id
+    pad = columns["<pad>"]
     differences = []
     for source in their_ids(folder, LINES[:-1]):
-        tgt = [start, *(i % len(columns) for i in source)]
+        tgt = [pad, *(i % len(columns) for i in source)]
         pieces = {i: piece for piece, i in columns.items()}
-        names = ["<s>" if i == start else pieces[i] for i in tgt]
+        names = ["<s>" if i == pad else pieces[i] for i in tgt]
         ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
         src = [
             tokenizer.vocabulary.index(piece)
