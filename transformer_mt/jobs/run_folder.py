@@ -133,8 +133,11 @@ def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
     starts = _starts(run_dir)
     last = starts[-1] if starts and isinstance(starts[-1], dict) else {}
-    same_processor = last.get("processor") == hardware.exact_cpu()
-    return Kernels.from_json(last.get("kernels")) if same_processor else None
+    kernels = last.get("kernels")
+    if kernels is None or last.get("processor") != hardware.exact_cpu():
+        return None
+    # Of an earlier version, "products" is an object, for which no kernel is available.
+    return Kernels(kernels["precision"], kernels["products"])
 
 
 def _starts(run_dir: Path) -> list[Any]:

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_mt.kernels.shapes import round_up_to_grid
-
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Type of matrix products by precision."""
 
@@ -149,7 +147,8 @@ class PackedLinear(nn.Module):
         x = x.to(self.dtype)
         if not self.has_kernel:
             return F.linear(x, self.packed, self.packed_bias)
-        # oneDNN generates code for each number of rows, which takes time and is kept in memory.
-        rows = round_up_to_grid(len(x), steps=8)
-        padded = F.pad(x, (0, 0, 0, rows - len(x))) if rows > len(x) else x
+        # oneDNN generates code for each number of rows, which takes time and is kept in memory: of
+        # the numbers from a power of two to the next there are eight.
+        padding = -len(x) % max(1, 2 ** (len(x) - 1).bit_length() // 16)
+        padded = F.pad(x, (0, 0, 0, padding)) if padding else x
         return _onednn(padded, self.packed, self.packed_bias)[: len(x)]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.model.layers import Dropout, Residual
+from transformer_mt.kernels.dropout import Dropout
+from transformer_mt.model.layers import Residual
 
 
 @pytest.fixture(autouse=True)
