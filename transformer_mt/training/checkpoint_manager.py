@@ -59,7 +59,7 @@ class CheckpointManager:
     def restore(
         self, model: nn.Module, optimizer_state: dict[str, Tensor]
     ) -> tuple[TrainingState, dict[str, float] | None]:
-        """Restores all ranks from the latest checkpoint.
+        """Restores all ranks from the latest checkpoint, if there is one.
 
         The data and the dropout masks need no state: those of an update are functions of its number
         (``BatchIterator.global_batch``, ``Trainer._update``).
