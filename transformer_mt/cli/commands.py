@@ -3,13 +3,11 @@
 The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
 """
 
-import logging
 import sys
 from typing import Any
 
 from transformer_mt.cli.entry_points import exit_on_interrupt
 from transformer_mt.config import EvaluateJob, ExportJob, TrainJob, TranslateJob
-from transformer_mt.distributed.environment import env_rank
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import log_to
 
@@ -37,8 +35,7 @@ def translate(job: TranslateJob) -> None:
             from transformer_mt.jobs.translate_file import translate_file as run
         else:
             from transformer_mt.jobs.translate_stream import translate_stream as run
-    # Of several ranks, the first one speaks for all; the others report failures only.
-    with log_to(prefix="mt-translate: ", level=logging.INFO if env_rank() == 0 else logging.ERROR):
+    with log_to(prefix="mt-translate: "):
         run(job)
 
 

@@ -75,6 +75,8 @@ def _joined_ranks(job: TranslateJob) -> Iterator[Ranks]:
 
     device = pick_device(job.device)
     with propagate_errors(), join(device, _LONG_TIMEOUT) as world:
+        if not world.is_main:  # rank 0 speaks for all; the others report failures only
+            logging.getLogger("transformer_mt").setLevel(logging.ERROR)
         yield world
 
 
