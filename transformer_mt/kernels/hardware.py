@@ -34,9 +34,9 @@ def exact_cpu() -> str:
     """The CPU's name, and what virtual machines leave out of it: generation, vector width."""
     import torch
 
-    generation = [f"{key} {_cpu_info(key)}" for key in ("cpu family", "model", "stepping")]
-    capability = torch.backends.cpu.get_cpu_capability()
-    return ", ".join([device_name(torch.device("cpu")), *generation, capability])
+    name, capability = device_name(torch.device("cpu")), torch.backends.cpu.get_cpu_capability()
+    family, model, stepping = map(_cpu_info, ("cpu family", "model", "stepping"))
+    return f"{name}, cpu family {family}, model {model}, stepping {stepping}, {capability}"
 
 
 def has_fast_bf16(device: "torch.device") -> bool:

@@ -41,8 +41,8 @@ class Embedding(nn.Module):
         super().__init__()
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, config.d_model))
-        self.positions: nn.Parameter | None = None
-        if config.positions == "learned":
+        self.learned_positions = config.positions == "learned"
+        if self.learned_positions:
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         self.register_buffer("sinusoids", torch.empty(0, config.d_model), persistent=False)
         if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
@@ -53,12 +53,12 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
         self.reserve(max_length)
-        table = self.sinusoids if self.positions is None else self.positions
+        table = self.positions if self.learned_positions else self.sinusoids
         return nn.functional.embedding(tokens, self.weight) * self.scale + table[positions]
 
     def reserve(self, length: int) -> bool:
         """Extends the table of positions to ``length``; returns whether the table was replaced."""
-        if self.positions is not None or len(self.sinusoids) >= length:
+        if self.learned_positions or len(self.sinusoids) >= length:
             return False
         number = max(_MIN_POSITIONS, 2 * length)  # doubled, so that decoding rarely extends it
         with torch.inference_mode(mode=False):  # training may use it later

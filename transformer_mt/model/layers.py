@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Boundaries
 from transformer_mt.config import ModelConfig
-from transformer_mt.kernels.dropout import Dropout
+from transformer_mt.kernels.dropout import dropout
 from transformer_mt.kernels.packed_attention import packed_attention, scaled_dot_product_attention
 from transformer_mt.kernels.products import Linear
 
@@ -139,6 +139,14 @@ class CrossAttention(nn.Module):
         queries = self.q_proj(x).unflatten(0, (keys.shape[0], -1)).to(keys.dtype)
         heads = scaled_dot_product_attention(split_heads(queries, self.num_heads), *cross_kv, mask)
         return self.out_proj(heads.transpose(1, 2).flatten(2).view(x.shape[0], -1))
+
+
+class Dropout(nn.Dropout):
+    """Dropout (§5.4), by ``kernels.dropout``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zeroes elements with probability p and scales the rest by 1 / (1 − p)."""
+        return dropout(x, self.p) if self.training and self.p > 0 else x
 
 
 class FeedForward(nn.Module):

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.kernels.dropout import Dropout
 from transformer_mt.kernels.packed_attention import pad_heads
 from transformer_mt.kernels.products import PackedLinear
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
-from transformer_mt.model.layers import CrossKVProjection, DecoderLayer, EncoderLayer
+from transformer_mt.model.layers import CrossKVProjection, DecoderLayer, Dropout, EncoderLayer
 
 
 class Transformer(nn.Module):

@@ -67,14 +67,13 @@ class CheckpointManager:
         Returns:
             The training state, and the metrics of the checkpoint's validation unless it is missing.
         """
-        content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
+        restored: tuple[TrainingState, dict[str, float] | None] = TrainingState(), None
         if self._checkpoints:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, model, optimizer_state)
-            content = latest.state, latest.validation
-        state, metrics = self._world.broadcast_object(content)
+            restored = TrainingState.from_json(latest.state), latest.validation
         self._world.broadcast([*ckpt.parameters(model).values(), *optimizer_state.values()])
-        return TrainingState.from_json(state), metrics
+        return self._world.broadcast_object(restored)
 
     def save(
         self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]

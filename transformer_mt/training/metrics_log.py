@@ -30,10 +30,15 @@ class MetricsLog:
 
     def __init__(self, run_dir: Path, steps_done: int):
         self._path = run_dir / run_layout.METRICS
-        kept = [record for record in read_records(run_dir) if record["step"] <= steps_done]
-        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
-        self._file = self._path.open("a", encoding="utf-8")
-        self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
+        self.last_validation: int | None = None
+        text = ""
+        for record in read_records(run_dir):
+            if record["step"] <= steps_done:
+                text += json.dumps(record) + "\n"
+                if record["split"] == "valid":
+                    self.last_validation = record["step"]
+        write_text(self._path, text)
+        self._file = self._path.open("a", encoding="utf-8", buffering=1)  # by lines
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.
@@ -52,7 +57,6 @@ class MetricsLog:
                 record[key] = None
         try:
             self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 

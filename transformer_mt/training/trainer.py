@@ -67,6 +67,7 @@ class Trainer:
         criteria: Intervals and limits of the run.
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
+        is_finished: Whether earlier starts have done all updates and validations.
     """
 
     def __init__(
@@ -121,14 +122,15 @@ class Trainer:
         if self._restored_metrics:
             self.state.record_validation(self._restored_metrics, config.best_by)
         self._schedule: Callable[..., float] = load(SCHEDULES, job.schedule.name)
+        self._lr = 0.0  # of the latest update
         self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor
         self._accounted = 0.0  # when ``state.seconds`` was updated
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all updates and validations are done."""
-        return self.criteria.should_stop(self.state) and not self._validation_is_pending()
+        # A run may have ended between a checkpoint and its validation.
+        self._is_unvalidated = (
+            self.criteria.needs_validation(self.state) and self._restored_metrics is None
+        )
+        self.is_finished = self.criteria.should_stop(self.state) and not self._is_unvalidated
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
@@ -173,7 +175,7 @@ class Trainer:
         state, criteria = self.state, self.criteria
         if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
-        if self._validation_is_pending():
+        if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
         elif self._restored_metrics:  # the record may have been lost with the process
@@ -216,8 +218,10 @@ class Trainer:
         self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
+        config, d_model = self._job.schedule, self._job.model.d_model
+        self._lr = self._schedule(step, config, d_model, self.criteria.last_step)
         with self._memory_advice(micro_batches):
-            result = self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
+            result = self._train_step(micro_batches, num_targets, self._lr, seed)
         if self._ema:
             self._ema.update(step)
         self._sums.add(result, num_targets)
@@ -248,10 +252,6 @@ class Trainer:
                 f"out of memory on a batch of {targets:,} target tokens: {advice}"
             ) from None
 
-    def _learning_rate(self, step: int) -> float:
-        config, d_model = self._job.schedule, self._job.model.d_model
-        return self._schedule(step, config, d_model, self.criteria.last_step)
-
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
         self._check_skipped()
@@ -265,7 +265,7 @@ class Trainer:
         values = {
             "loss": sums["loss"] / sums["targets"],
             "nll": sums["nll"] / sums["targets"],
-            "lr": self._learning_rate(state.step),
+            "lr": self._lr,
             "grad_norm": self._sums.grad_norm.item(),
             "skipped": state.skipped,
         }
@@ -293,10 +293,6 @@ class Trainer:
     def _optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
         return self._train_step.state() | (self._ema.state() if self._ema else {})
-
-    def _validation_is_pending(self) -> bool:
-        """Whether training resumes from a checkpoint that is still to be validated."""
-        return self.criteria.needs_validation(self.state) and self._restored_metrics is None
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""

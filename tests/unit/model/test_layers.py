@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.kernels.dropout import Dropout
-from transformer_mt.model.layers import Residual
+from transformer_mt.model.layers import Dropout, Residual
 
 
 @pytest.fixture(autouse=True)

@@ -198,7 +198,7 @@ def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: 
 def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     assert monitor._metrics
-    with Path("/dev/full").open("w") as monitor._metrics._file:
+    with Path("/dev/full").open("w", buffering=1) as monitor._metrics._file:
         monitor.update(100, 0.0)
         with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
             monitor.log_training(10, TRAIN)

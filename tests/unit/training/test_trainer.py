@@ -333,7 +333,7 @@ def test_patience(tmp_path: Path) -> None:
 def test_patience_by_nll(tmp_path: Path) -> None:
     # The learning rate is so large that the model stops improving.
     run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
-    run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
+    run._schedule = lambda *_: 1.0
     run.run()
     nll = [r["nll"] for r in records(tmp_path) if r["split"] == "valid"]
     assert nll[-3] == min(nll)
