@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,7 @@ class Trainer:
         self._lr = 0.0  # of the latest update
         self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor
+        self._micro_batches: list[Batch] = []  # of the current update
         self._accounted = 0.0  # when ``state.seconds`` was updated
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = (
@@ -164,6 +165,10 @@ class Trainer:
             if world.is_main:
                 log.info("finished: %s", self.criteria.reason(state))
             weights = self.checkpoints.finish(state)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise InputError(self._memory_advice()) from None
         finally:
             batches.close()
             self._batches.close()
@@ -212,7 +217,7 @@ class Trainer:
     def _update(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number."""
         start = time.perf_counter()
-        micro_batches, num_targets = next(batches)
+        self._micro_batches, num_targets = next(batches)
         num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
         self.state.step = step = self.state.step + 1
@@ -220,8 +225,7 @@ class Trainer:
         seed = int(parts.generate_state(1, np.uint64)[0])
         config, d_model = self._job.schedule, self._job.model.d_model
         self._lr = self._schedule(step, config, d_model, self.criteria.last_step)
-        with self._memory_advice(micro_batches):
-            result = self._train_step(micro_batches, num_targets, self._lr, seed)
+        result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         if self._ema:
             self._ema.update(step)
         self._sums.add(result, num_targets)
@@ -229,28 +233,20 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
-        micro_batches = self._batches.worst_case()
-        with self._memory_advice(micro_batches):
-            self._train_step.gradient(micro_batches[:1], 1)
+        self._micro_batches = self._batches.worst_case()
+        self._train_step.gradient(self._micro_batches[:1], 1)
         self._train_step.optimizer.zero_grad()
 
-    @contextmanager
-    def _memory_advice(self, micro_batches: list[Batch]) -> Iterator[None]:
-        """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
-            targets = max(len(batch.tgt_out) for batch in micro_batches)
-            advice = "lower data.cleaning.max_tokens, or use a smaller model"
-            if max_length < max_tokens:  # which must not be less
-                less = max(max_length, min(max_tokens, targets) // 2)
-                advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-            raise InputError(
-                f"out of memory on a batch of {targets:,} target tokens: {advice}"
-            ) from None
+    def _memory_advice(self) -> str:
+        """What to do when the current update exhausts the memory."""
+        max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
+        sizes = [len(batch.tgt_out) for batch in self._micro_batches]
+        targets = max(sizes, default=max_tokens)  # none before a validation
+        advice = "lower data.cleaning.max_tokens, or use a smaller model"
+        if max_length < max_tokens:  # which must not be less
+            less = max(max_length, min(max_tokens, targets) // 2)
+            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+        return f"out of memory on a batch of {targets:,} target tokens: {advice}"
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
