@@ -193,16 +193,9 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> None:
-        """Writes the records to disk, before a checkpoint."""
-        if self._metrics:
-            self._metrics.sync()
-
     def close(self) -> None:
-        """Closes the progress bar and ``metrics.jsonl``."""
+        """Closes the progress bar."""
         self._bar.close()
-        if self._metrics:
-            self._metrics.close()
 
     def _record(self, split: str, step: int, values: Mapping[str, float]) -> None:
         if self._metrics:

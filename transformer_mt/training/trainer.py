@@ -283,7 +283,6 @@ class Trainer:
                 step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
-        self._monitor.sync()
         self.checkpoints.save(self.state, self.model, self._optimizer_state())
 
     def _optimizer_state(self) -> dict[str, Tensor]:
