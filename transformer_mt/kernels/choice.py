@@ -21,7 +21,6 @@ from torch import Tensor
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.packed_attention import has_varlen_kernel
 from transformer_mt.kernels.products import DTYPES, HAS_ONEDNN, KERNELS, parameter_gradient
 
 log = logging.getLogger(__name__)
@@ -151,7 +150,8 @@ def should_compile(
         return bool(choice)
     possible = (
         precision == "bf16"
-        and has_varlen_kernel(model.key_size, model.value_size)
+        and model.key_size == model.value_size <= 256
+        and model.key_size % 8 == 0
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
     if choice is not False and possible and not _has_compiler():

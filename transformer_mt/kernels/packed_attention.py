@@ -154,11 +154,6 @@ def varlen_attention(
         return F.scaled_dot_product_attention(q, k, v, mask, dropout)[0].transpose(0, 1)
 
 
-def has_varlen_kernel(key_size: int, value_size: int) -> bool:
-    """Whether the GPU kernel of ``varlen_attention`` supports heads of these sizes."""
-    return key_size == value_size and key_size % 8 == 0 and key_size <= 256
-
-
 def pad_heads(x: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
     """Packed rows [N, H·K] → padded heads [B, H, S, K] of each bucket."""
     rows, start, padded = x.index_select(0, boundaries.pad_indices), 0, []

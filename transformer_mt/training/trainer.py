@@ -44,7 +44,7 @@ _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
     "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
-"""Against gradients, weights or a loss with NaN or infinity."""
+"""Against gradients or a loss with NaN or infinity."""
 
 Batches = Iterator[tuple[list[Batch], int]]
 """What ``BatchIterator.read`` returns, for each update in order."""
@@ -144,7 +144,7 @@ class Trainer:
 
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
-            InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
+            InputError: Gradients or the loss are not finite, a checkpoint cannot be
                 written, or memory is insufficient.
         """
         job, state, world = self._job, self.state, self._world
@@ -278,10 +278,6 @@ class Trainer:
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the run has diverged."""
         self._check_skipped()
-        for parameter in self.model.parameters():
-            if not parameter.isfinite().all():
-                step = self.state.step
-                raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
         self.checkpoints.save(self.state, self.model, self._optimizer_state())
 
