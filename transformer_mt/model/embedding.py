@@ -46,7 +46,7 @@ class Embedding(nn.Module):
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         self.register_buffer("sinusoids", torch.empty(0, config.d_model), persistent=False)
         if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
-            self.reserve(1)  # a compiled step cannot
+            self.reserve(1)  # now: a compiled step cannot replace the table
             for parameter in self.parameters():  # scaled, they have unit variance
                 nn.init.normal_(parameter, std=config.d_model**-0.5)
 

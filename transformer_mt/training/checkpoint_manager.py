@@ -39,7 +39,7 @@ class CheckpointManager:
         world: Ranks that share the run.
 
     Attributes:
-        model_steps: Updates whose weights the final model is made of, once it is written.
+        model_steps: Updates whose weights the model in the run folder is made of.
     """
 
     def __init__(
@@ -127,8 +127,6 @@ class CheckpointManager:
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
-        used = self._model_checkpoints(state.best_step)
-        self.model_steps = [checkpoint.step for checkpoint in used]
         log.info("the final model is %s", self._describe_model(state.best_step))
         return weights
 
@@ -186,9 +184,8 @@ class CheckpointManager:
 
     def _write_model(self, best_step: int) -> dict[str, Tensor]:
         """Writes the weights of the model folder."""
-        if self._config.final == "ema":
-            weights = ckpt.ema_weights(self._checkpoints[-1])
-        else:
-            weights = ckpt.average(self._model_checkpoints(best_step))
+        used = self._model_checkpoints(best_step)
+        self.model_steps = [checkpoint.step for checkpoint in used]
+        weights = ckpt.ema_weights(used[-1]) if self._config.final == "ema" else ckpt.average(used)
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights
