@@ -201,8 +201,6 @@ def load_model(
     with torch.device("meta"):
         model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
-    for embedding in {model.source_embedding, model.embedding}:
-        embedding.reset_sinusoids()
     for name, tensor in ckpt.parameters(model).items():
         if not tensor.isfinite().all():
             raise InputError(

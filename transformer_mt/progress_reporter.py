@@ -15,15 +15,12 @@ _LOG_INTERVAL = 30.0
 
 
 @contextmanager
-def log_to(
-    file: Path | None = None, *, prefix: str = "", level: int = logging.INFO
-) -> Iterator[None]:
+def log_to(file: Path | None = None, *, prefix: str = "") -> Iterator[None]:
     """Sends the package's log to standard error, and to a file in which every line has its time.
 
     Args:
         file: The file, whose folder is created; None for standard error alone.
         prefix: Start of every line on standard error.
-        level: Level of the least important messages.
     """
     screen = logging.StreamHandler(sys.stderr)
     screen.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
@@ -35,7 +32,7 @@ def log_to(
     package = logging.getLogger("transformer_mt")
     before = package.handlers, package.level, package.propagate
     package.handlers, package.propagate = handlers, False
-    package.setLevel(level)
+    package.setLevel(logging.INFO)
     try:
         yield
     finally:

@@ -38,7 +38,7 @@ from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import learning_rate
+from transformer_mt.training.optimizer import inverse_sqrt
 from transformer_mt.training.progress import StoppingCriteria
 
 GROUPS = {
@@ -176,9 +176,10 @@ def test_transformer_base_v2_of_tensor2tensor() -> None:
     )
     values(job.model, norm="pre", dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
     assert (job.optimizer, job.train) == (base.optimizer, base.train)
+    assert job.schedule.name == "inverse_sqrt"
     for step in (1, 4000, 8000, 20_000):  # learning_rate.py: 5000 · 0.002 · 0.2 = 2
         expected = 5000 * 0.002 * 0.2 * 512**-0.5 * min(step * 8000**-1.5, step**-0.5)
-        found = learning_rate(step, job.schedule, d_model=512, max_steps=100_000)
+        found = inverse_sqrt(step, job.schedule, d_model=512, max_steps=100_000)
         assert found == pytest.approx(expected, rel=1e-4)
 
 

@@ -3,7 +3,6 @@
 The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
 """
 
-import logging
 import os
 import re
 import sys
@@ -34,7 +33,6 @@ from transformer_mt.config import (
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import setting_names
 from transformer_mt.config.usage_errors import similar
-from transformer_mt.distributed.environment import env_rank
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.progress_reporter import log_to
 
@@ -75,8 +73,7 @@ def translate(job: TranslateJob) -> None:
             from transformer_mt.jobs.translate_file import translate_file as run
         else:
             from transformer_mt.jobs.translate_stream import translate_stream as run
-    # Of several ranks, the first one speaks for all; the others report failures only.
-    with log_to(prefix="mt-translate: ", level=logging.INFO if env_rank() == 0 else logging.ERROR):
+    with log_to(prefix="mt-translate: "):
         run(job)
 
 

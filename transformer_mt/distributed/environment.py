@@ -48,23 +48,23 @@ class Ranks:
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything else that sets both of its variables, started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
-
-
-def env_rank() -> int:
-    """Rank of this process; 0 without a launcher."""
-    return int(os.environ["RANK"]) if under_launcher() else 0
+    """Whether torchrun, or anything else that sets its variables, started this process."""
+    return "WORLD_SIZE" in os.environ
 
 
 def env_size() -> int:
     """Number of ranks; 1 without a launcher."""
-    return int(os.environ["WORLD_SIZE"]) if under_launcher() else 1
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def env_rank() -> int:
+    """Rank of this process; 0 without a launcher."""
+    return int(os.environ.get("RANK", 0)) if env_size() > 1 else 0
 
 
 def env_local_rank() -> int:
     """Rank of this process on its machine, which is the index of its GPU."""
-    return int(os.environ.get("LOCAL_RANK", 0)) if under_launcher() else 0
+    return int(os.environ.get("LOCAL_RANK", 0)) if env_size() > 1 else 0
 
 
 def env_local_size() -> int:

@@ -1,7 +1,6 @@
 """Error propagation between ranks: a failed run ends with one report, of the first failure."""
 
 import atexit
-import json
 import logging
 import os
 import re
@@ -126,24 +125,21 @@ def is_transient(name: str, message: str) -> bool:
 
 @contextmanager
 def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
-    """Context around all work of a rank, in which the first failure of any rank ends them all.
+    """Context around all work of one of several ranks: the first failure ends them all.
 
     The exception of the first rank to fail is raised there. The other ranks, which usually fail as
-    a consequence, exit silently; one with a different error prints a line. The exit status of all
-    is that of the first: EX_TEMPFAIL if a restart may help, the status of a SystemExit, else 1.
+    a consequence, exit silently. The exit status of all is that of the first: EX_TEMPFAIL if a
+    restart may help, the status of a SystemExit, else 1.
 
     Args:
         timeout_minutes: How long to wait for the start of all ranks.
     """
-    if env_size() == 1:
-        yield
-        return
     meet(timedelta(minutes=timeout_minutes))  # before anything can fail, since rank 0 may serve it
     try:
         yield
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
-        _report_failure(status, f"stopped with status {status}")
+        _report_failure(status)
         atexit.register(_exit_immediately, status)
         raise
     except Exception as caught:
@@ -154,8 +150,7 @@ def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
             )
         name = type(error).__name__
         status = os.EX_TEMPFAIL if is_transient(name, str(error)) else 1
-        reason = f"{name}: {error}"
-        first_status, first_rank, first_reason = _report_failure(status, reason)
+        first_status, first_rank = _report_failure(status)
         atexit.register(_exit_immediately, first_status)
         lost = isinstance(error, LostRankError)
         if first_rank == env_rank():
@@ -164,19 +159,17 @@ def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
             if lost:
                 time.sleep(_GRACE_SECONDS)
             raise error from (None if lost else caught.__cause__)
-        if not lost and reason != first_reason:
-            print(f"{describe_rank()}: failed as well: {_summary(reason)}", file=sys.stderr)
         time.sleep(2 * _GRACE_SECONDS)
         raise SystemExit(first_status) from None
 
 
-def _report_failure(status: int, reason: str) -> tuple[int, int, str]:
-    """Records a failure unless there is one; returns status, rank and reason of the first."""
-    first = json.dumps([status, env_rank(), reason])
+def _report_failure(status: int) -> tuple[int, int]:
+    """Records a failure unless there is one; returns exit status and rank of the first."""
+    first = f"{status} {env_rank()}"
     with suppress(RuntimeError):  # the process that serves the store may be gone
         first = _store[0].compare_set("failure", "", first).decode()
-    first_status, first_rank, first_reason = json.loads(first)
-    return first_status, first_rank, first_reason
+    first_status, first_rank = map(int, first.split())
+    return first_status, first_rank
 
 
 def _is_lost_connection(error: Exception) -> bool:

@@ -7,8 +7,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -58,27 +58,30 @@ def launch(
     # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
     used, last_progress = 0, progress()
-    with _signal_handlers_restored():
-        try:
-            while True:
-                try:
-                    return _run(worker, args, processes, timeout_minutes)
-                except LostRankError as lost:
-                    if progress() != last_progress:
-                        used, last_progress = 0, progress()
-                    if not restarts:
-                        raise
-                    if used == restarts:
-                        raise LostRankError(
-                            f"{lost}; gave up after distributed.restarts={restarts} restarts "
-                            "without a new checkpoint"
-                        ) from None
-                    used += 1
-                    at = time.strftime("%Y-%m-%d %H:%M:%S")
-                    what = f"restart {used} of {restarts} without a new checkpoint"
-                    log.warning("%s: %s; restarting all %d workers (%s)", at, lost, processes, what)
-        except SignalException as stopped:
-            raise SystemExit(128 + stopped.sigval) from None
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        while True:
+            try:
+                return _run(worker, args, processes, timeout_minutes)
+            except LostRankError as lost:
+                if progress() != last_progress:
+                    used, last_progress = 0, progress()
+                if not restarts:
+                    raise
+                if used == restarts:
+                    raise LostRankError(
+                        f"{lost}; gave up after distributed.restarts={restarts} restarts "
+                        "without a new checkpoint"
+                    ) from None
+                used += 1
+                at = time.strftime("%Y-%m-%d %H:%M:%S")
+                what = f"restart {used} of {restarts} without a new checkpoint"
+                log.warning("%s: %s; restarting all %d workers (%s)", at, lost, processes, what)
+    except SignalException as stopped:
+        raise SystemExit(128 + stopped.sigval) from None
+    finally:  # torch's launcher replaces them permanently
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _run(
@@ -164,14 +167,3 @@ def _cause(failed: ChildFailedError, logs: Path) -> BaseException:
     if failure.exitcode == os.EX_TEMPFAIL:
         return LostRankError(f"worker {rank} exited with status {failure.exitcode}")
     return SystemExit(failure.exitcode)
-
-
-@contextmanager
-def _signal_handlers_restored() -> Iterator[None]:
-    """Restores the signal handlers, which torch's launcher replaces permanently."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -130,7 +130,11 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     if device.type == "cpu":
         hardware.keep_freed_memory()
     default_threads = torch.get_num_threads()
-    torch.set_num_threads(_num_threads())
+    if "OMP_NUM_THREADS" not in os.environ:
+        # PyTorch does not see a container's quota. Under srun the number of ranks on this host is
+        # unknown, but each task is bound to its cores.
+        cores = min(default_threads, hardware.available_cores())
+        torch.set_num_threads(max(1, cores // env_local_size()))
     try:
         size = env_size()
         if size == 1:
@@ -149,17 +153,6 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         dist.destroy_process_group()
     finally:
         torch.set_num_threads(default_threads)
-
-
-def _num_threads() -> int:
-    """This rank's share of the cores, of which PyTorch does not see a container's quota.
-
-    Under srun the number of ranks on this host is unknown, but each task is bound to its cores.
-    """
-    if "OMP_NUM_THREADS" in os.environ:
-        return torch.get_num_threads()
-    cores = min(torch.get_num_threads(), hardware.available_cores())
-    return max(1, cores // env_local_size())
 
 
 def _gpu_index() -> int:

@@ -129,9 +129,13 @@ def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -
 
 def recorded_kernels(run_dir: Path) -> Kernels | None:
     """CPU kernels of the run's last start, if it was on a processor like this one."""
-    last = (_starts(run_dir) or [{}])[-1]
-    same_processor = last.get("processor") == hardware.exact_cpu()
-    return Kernels.from_json(last.get("kernels")) if same_processor else None
+    try:
+        last = _starts(run_dir)[-1]
+        # Of an earlier version, "products" is an object, for which no kernel is available.
+        kernels = Kernels(last["kernels"]["precision"], last["kernels"]["products"])
+        return kernels if last["processor"] == hardware.exact_cpu() else None
+    except (IndexError, KeyError, TypeError):  # not started yet, on a GPU, or damaged
+        return None
 
 
 def _starts(run_dir: Path) -> list[Any]:

@@ -18,7 +18,12 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed.environment import env_rank, set_ranks_from_slurm, under_launcher
+from transformer_mt.distributed.environment import (
+    env_rank,
+    env_size,
+    set_ranks_from_slurm,
+    under_launcher,
+)
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
@@ -69,8 +74,9 @@ def train(job: TrainJob) -> TrainResult:
     """
     set_ranks_from_slurm()
     is_main = env_rank() == 0
-    minutes = job.distributed.timeout_minutes
-    with propagate_errors(minutes), ExitStack() as stack:
+    with ExitStack() as stack:
+        if env_size() > 1:
+            stack.enter_context(propagate_errors(job.distributed.timeout_minutes))
         job = resolved(job)
         run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU

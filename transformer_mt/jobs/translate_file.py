@@ -14,7 +14,7 @@ from pathlib import Path
 from transformer_mt import files
 from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.distributed.environment import Ranks, env_size
+from transformer_mt.distributed.environment import Ranks, env_size, set_ranks_from_slurm
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (
@@ -54,6 +54,7 @@ def translate_file(job: TranslateJob) -> InputStats:
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
+    set_ranks_from_slurm()
     ranks: Ranks = Ranks()
     device: str | None = None
     with ExitStack() as stack:
@@ -64,6 +65,8 @@ def translate_file(job: TranslateJob) -> InputStats:
             stack.enter_context(propagate_errors())
             ranks = world = stack.enter_context(join(pick_device(job.device), _LONG_TIMEOUT))
             device = str(world.device)  # each rank has one of its own
+            if not world.is_main:  # rank 0 speaks for all; the others report failures only
+                logging.getLogger("transformer_mt").setLevel(logging.ERROR)
         processor = LineProcessor(job, device)
         source, target = files.expand_user(job.input), files.expand_user(job.output).resolve()
         stats = process_file(source, target, processor, ranks)

@@ -5,22 +5,22 @@ differently, so the choice is recorded, and a resumed run makes the same one.
 """
 
 import logging
+import math
 import os
 import shutil
 import sysconfig
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import Tensor
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.packed_attention import has_varlen_kernel
 from transformer_mt.kernels.products import DTYPES, HAS_ONEDNN, KERNELS, parameter_gradient
 
 log = logging.getLogger(__name__)
@@ -45,22 +45,6 @@ class Kernels:
     products: str = "torch"
     """One of ``KERNELS``; on a GPU and in a compiled step PyTorch's."""
 
-    @classmethod
-    def from_json(cls, value: Any) -> "Kernels | None":
-        """The inverse of ``asdict``; None if the record is damaged.
-
-        An earlier version recorded a kernel for each product of each weight: they are read as
-        ``mixed``, which is not available.
-        """
-        try:
-            precision, products = value["precision"], value["products"]
-            is_known = precision in DTYPES
-        except (KeyError, TypeError):
-            return None
-        return (
-            cls(precision, products if isinstance(products, str) else "mixed") if is_known else None
-        )
-
 
 def choose_kernels(
     products: str,
@@ -78,7 +62,7 @@ def choose_kernels(
         device: Device of the training; only a CPU is measured.
         model: Sizes of the model, of which the products of a feed-forward layer are measured.
         rows: Number of tokens in a forward pass.
-        recorded: The choice of the run so far, kept if the settings allow it.
+        recorded: The choice of the run so far, kept if the settings and this version allow it.
     """
     precisions = ["fp32", "bf16"] if hardware.has_fast_bf16(device) else ["fp32"]
     if precision != "auto":
@@ -96,16 +80,7 @@ def choose_kernels(
         return candidates[0]
     if recorded is not None:
         log.info("the CPU kernels that this run used before are not available: choosing again")
-    operands = _operands(model, rows)
-    calls = [partial(_compute, candidate, operands) for candidate in candidates]
-    # On one thread, by its CPU time: several wait for the last of them, which on a busy machine
-    # takes longer than the product, so that bf16, though three times as fast, would not be chosen.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return candidates[_fastest(calls, deadline=time.thread_time() + _SECONDS)]
-    finally:
-        torch.set_num_threads(threads)
+    return _fastest(candidates, model, rows)
 
 
 def _names(products: str, precision: str, device: torch.device) -> list[str]:
@@ -119,35 +94,39 @@ def _names(products: str, precision: str, device: torch.device) -> list[str]:
     return ["onednn"] if products == "onednn" else ["torch", "onednn"]
 
 
-def _operands(model: ModelConfig, rows: int) -> list[torch.Tensor]:
-    """Input, weight and gradient of a feed-forward layer's first product, in fp32."""
+def _fastest(candidates: Sequence[Kernels], model: ModelConfig, rows: int) -> Kernels:
+    """The first candidate as fast as any, by the products of a feed-forward layer's first matrix.
+
+    They are computed on one thread, and its CPU time counts: several wait for the last of them,
+    which on a busy machine takes longer than the product, so that bf16, though three times as fast,
+    would not be chosen.
+    """
     n = max(64, min(rows, _FLOPS // (2 * model.d_ff * model.d_model)))
     shapes = (n, model.d_model), (model.d_ff, model.d_model), (n, model.d_ff)
-    return [torch.ones(shape) for shape in shapes]
+    operands = [torch.ones(shape) for shape in shapes]
+    seconds, deadline = dict.fromkeys(candidates, math.inf), time.thread_time() + _SECONDS
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for kernels in [*candidates] * _REPETITIONS:
+            start = time.thread_time()
+            if start > deadline:
+                break
+            with suppress(RuntimeError):  # oneDNN lacks products of some types on some processors
+                _compute(kernels, *operands)
+                seconds[kernels] = min(seconds[kernels], time.thread_time() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return next(k for k in candidates if seconds[k] <= _GAIN * min(seconds.values()))
 
 
-def _compute(kernels: Kernels, operands: Sequence[torch.Tensor]) -> None:
-    """The three products of a layer."""
-    x, weight, grad = (operand.to(DTYPES[kernels.precision]) for operand in operands)
-    kernel = KERNELS[kernels.products]
+def _compute(kernels: Kernels, x: Tensor, weight: Tensor, grad: Tensor) -> None:
+    """The three products of a layer, of fp32 operands."""
+    dtype, kernel = DTYPES[kernels.precision], KERNELS[kernels.products]
+    x, weight, grad = x.to(dtype), weight.to(dtype), grad.to(dtype)
     kernel.forward(x, weight, None)
     kernel.input_gradient(grad, weight)
     parameter_gradient(kernel.weight_gradient(grad, x), torch.float32)
-
-
-def _fastest(calls: Sequence[Callable[[], object]], deadline: float) -> int:
-    """Number of the first function that is as fast as any, by the calls until the deadline."""
-    seconds = [float("inf")] * len(calls)
-    for i in [*range(len(calls))] * _REPETITIONS:
-        if time.thread_time() > deadline:
-            break
-        start = time.thread_time()
-        try:
-            calls[i]()
-        except RuntimeError:  # oneDNN has no products of some types for some processors
-            continue
-        seconds[i] = min(seconds[i], time.thread_time() - start)
-    return next(i for i, each in enumerate(seconds) if each <= _GAIN * min(seconds))
 
 
 def should_compile(
@@ -171,7 +150,8 @@ def should_compile(
         return bool(choice)
     possible = (
         precision == "bf16"
-        and has_varlen_kernel(model.key_size, model.value_size)
+        and model.key_size == model.value_size <= 256
+        and model.key_size % 8 == 0
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
     if choice is not False and possible and not _has_compiler():

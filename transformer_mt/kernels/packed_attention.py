@@ -80,10 +80,8 @@ def packed_attention(
         # Padding follows the tokens, so the causal mask already hides it.
         mask = None if causal or bucket.mask is None else bucket.mask[:, None, None]
         output = scaled_dot_product_attention(q, k, v, mask, causal, dropout)
-        outputs.append(output.flatten(0, 2))
-    _, place = head_rows(query_boundaries, num_heads)
-    packed: Tensor = _SelectRows.apply(torch.cat(outputs), place, None)
-    return packed.view(len(query), -1)
+        outputs.append(output.transpose(1, 2).flatten(2).flatten(0, 1))
+    return torch.cat(outputs).index_select(0, query_boundaries.unpad_indices)
 
 
 def scaled_dot_product_attention(
@@ -156,19 +154,18 @@ def varlen_attention(
         return F.scaled_dot_product_attention(q, k, v, mask, dropout)[0].transpose(0, 1)
 
 
-def has_varlen_kernel(key_size: int, value_size: int) -> bool:
-    """Whether the GPU kernel of ``varlen_attention`` supports heads of these sizes."""
-    return key_size == value_size and key_size % 8 == 0 and key_size <= 256
-
-
-# Padding, by bucket.
-
-
 def pad_heads(x: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
     """Packed rows [N, H·K] → padded heads [B, H, S, K] of each bucket."""
-    gather, place = head_rows(boundaries, num_heads)
-    rows = _SelectRows.apply(x.reshape(-1, x.shape[1] // num_heads), gather, place)
-    return [part.unflatten(0, (-1, num_heads)) for part in _split(rows, boundaries, num_heads)]
+    rows, start, padded = x.index_select(0, boundaries.pad_indices), 0, []
+    for bucket in boundaries.buckets:
+        B, S = bucket.num_sequences, bucket.max_length
+        sequences = rows[start : start + B * S].view(B, S, num_heads, -1)
+        padded.append(sequences.transpose(1, 2))
+        start += B * S
+    return padded
+
+
+# Attention in training on a CPU.
 
 
 def head_rows(boundaries: Buckets, num_heads: int) -> tuple[Tensor, Tensor]:
@@ -206,28 +203,6 @@ def _split(rows: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
         part.view(-1, bucket.max_length, part.shape[1])
         for part, bucket in zip(rows.split(sizes), buckets, strict=True)
     ]
-
-
-class _SelectRows(torch.autograd.Function):
-    """``x.index_select(0, index)``, whose gradient is copied where autograd would add rows.
-
-    Rows that are selected several times are padding, or padded, and the others' gradient is zero.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, inverse: Tensor | None) -> Tensor:
-        """[R, K] → [Q, K]; ``inverse`` [R], if given, is the row of the result for each of x."""
-        ctx.save_for_backward(index, inverse)
-        ctx.num_rows = len(x)
-        return x.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        index, inverse = ctx.saved_tensors
-        if inverse is not None:
-            return grad.index_select(0, inverse), None, None
-        zeros = grad.new_zeros(ctx.num_rows, grad.shape[1])
-        return zeros.index_copy_(0, index, grad), None, None
 
 
 class _WrittenOut(torch.autograd.Function):

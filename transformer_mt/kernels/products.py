@@ -6,15 +6,12 @@ Which kernel is fastest in training depends on the processor: in fp32 that of MK
 oneDNN's on recent ones of AMD. ``choice.py`` measures it when a run starts.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from transformer_mt.kernels.shapes import round_up_to_grid
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Type of matrix products by precision."""
@@ -57,27 +54,11 @@ KERNELS = {
 some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
 
 
-_kernel = KERNELS["torch"]
-
-
-@contextmanager
-def products_by(name: str) -> Iterator[None]:
-    """Computes the products of training in the block with a kernel, one of ``KERNELS``."""
-    global _kernel
-    before, _kernel = _kernel, KERNELS[name]
-    try:
-        yield
-    finally:
-        _kernel = before
-
-
-def current_kernel() -> Kernel:
-    """The kernel of the innermost ``products_by``; PyTorch's in a compiled step."""
-    return KERNELS["torch"] if torch.compiler.is_compiling() else _kernel
-
-
 class Linear(nn.Linear):
-    """``nn.Linear`` for packed tokens; in training on a CPU with the kernel of ``products_by``."""
+    """``nn.Linear`` for packed tokens; in training on a CPU with a kernel of its own."""
+
+    kernel = "torch"
+    """One of ``KERNELS``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
@@ -85,7 +66,7 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        y: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias)
+        y: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias, KERNELS[self.kernel])
         return y
 
 
@@ -98,13 +79,13 @@ class _Linear(torch.autograd.Function):
     """X Wᵀ + b in the type of X."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
         converted = weight.to(x.dtype)
         ctx.save_for_backward(x, converted)
-        ctx.kernel, ctx.weight_dtype = _kernel, weight.dtype
+        ctx.kernel, ctx.weight_dtype = kernel, weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         with torch.autocast("cpu", enabled=False):
-            return ctx.kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
+            return kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -112,7 +93,7 @@ class _Linear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
         grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
-        return ctx.kernel.input_gradient(grad, weight), grad_weight, grad_bias
+        return ctx.kernel.input_gradient(grad, weight), grad_weight, grad_bias, None
 
 
 # Decoding.
@@ -149,7 +130,8 @@ class PackedLinear(nn.Module):
         x = x.to(self.dtype)
         if not self.has_kernel:
             return F.linear(x, self.packed, self.packed_bias)
-        # oneDNN generates code for each number of rows, which takes time and is kept in memory.
-        rows = round_up_to_grid(len(x), steps=8)
-        padded = F.pad(x, (0, 0, 0, rows - len(x))) if rows > len(x) else x
+        # oneDNN generates code for each number of rows, which takes time and is kept in memory: of
+        # the numbers from a power of two to the next there are eight.
+        padding = -len(x) % max(1, 2 ** (len(x) - 1).bit_length() // 16)
+        padded = F.pad(x, (0, 0, 0, padding)) if padding else x
         return _onednn(padded, self.packed, self.packed_bias)[: len(x)]

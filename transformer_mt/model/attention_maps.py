@@ -67,9 +67,7 @@ def attention_maps(
         src_pieces: Text of the source tokens.
         tgt_pieces: Text of the target tokens.
     """
-    layers = [layer.get_submodule("self_attention") for layer in model.encoder.children()]
-    for layer in model.decoder.children():
-        layers += [layer.get_submodule("self_attention"), layer.get_submodule("cross_attention")]
+    layers = [m for m in model.modules() if isinstance(m, SelfAttention | CrossAttention)]
     captured = _queries_and_keys(model, layers, [src], [tgt_in])
     weights = [
         _weights(query, key, model.config.num_heads, getattr(layer, "causal", False))

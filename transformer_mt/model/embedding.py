@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from transformer_mt.config import ModelConfig
 
-_INITIAL_POSITIONS = 1024
-"""Maximum size of the first table of sinusoids; longer sequences extend it."""
+_MIN_POSITIONS = 1024
+"""Minimum size of a table of sinusoids; longer sequences extend it."""
 
 
 def sinusoids(num_positions: int, d_model: int) -> Tensor:
@@ -35,39 +35,32 @@ class Embedding(nn.Module):
     """Token embeddings scaled by √d_model, plus positional encodings."""
 
     sinusoids: Tensor
+    """[positions, D], extended when needed; empty if positions are learned."""
 
     def __init__(self, vocab_size: int, config: ModelConfig):
         super().__init__()
-        self.d_model = config.d_model
         self.scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.weight = nn.Parameter(torch.empty(vocab_size, config.d_model))
-        if config.positions == "learned":
+        self.learned_positions = config.positions == "learned"
+        if self.learned_positions:
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
-        else:
-            table = torch.empty(min(config.max_positions, _INITIAL_POSITIONS), config.d_model)
-            self.register_buffer("sinusoids", table, persistent=False)
+        self.register_buffer("sinusoids", torch.empty(0, config.d_model), persistent=False)
         if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
-            self.reset_sinusoids()
+            self.reserve(1)  # now: a compiled step cannot replace the table
             for parameter in self.parameters():  # scaled, they have unit variance
                 nn.init.normal_(parameter, std=config.d_model**-0.5)
-
-    def reset_sinusoids(self, num_positions: int | None = None) -> None:
-        """Computes the table of sinusoids, which weights files do not contain."""
-        if hasattr(self, "positions"):
-            return
-        with torch.inference_mode(mode=False):  # training may use it later
-            table = sinusoids(num_positions or len(self.sinusoids), self.d_model)
-            self.sinusoids = table.to(self.weight.device, self.weight.dtype)
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
         """Embeds tokens at positions below ``max_length``: [N] and [N] int64 → [N, D]."""
         self.reserve(max_length)
-        table = self.positions if hasattr(self, "positions") else self.sinusoids
+        table = self.positions if self.learned_positions else self.sinusoids
         return nn.functional.embedding(tokens, self.weight) * self.scale + table[positions]
 
     def reserve(self, length: int) -> bool:
         """Extends the table of positions to ``length``; returns whether the table was replaced."""
-        if hasattr(self, "positions") or len(self.sinusoids) >= length:
+        if self.learned_positions or len(self.sinusoids) >= length:
             return False
-        self.reset_sinusoids(2 * length)  # doubled, so that decoding rarely extends it
+        number = max(_MIN_POSITIONS, 2 * length)  # doubled, so that decoding rarely extends it
+        with torch.inference_mode(mode=False):  # training may use it later
+            self.sinusoids = sinusoids(number, self.weight.shape[1]).to(self.weight)
         return True

@@ -15,12 +15,7 @@ from transformer_mt.kernels.packed_attention import pad_heads
 from transformer_mt.kernels.products import PackedLinear
 from transformer_mt.model.decoder_state import BLOCK, DecoderState
 from transformer_mt.model.embedding import Embedding
-from transformer_mt.model.layers import (
-    CrossKVProjection,
-    DecoderLayer,
-    Dropout,
-    EncoderLayer,
-)
+from transformer_mt.model.layers import CrossKVProjection, DecoderLayer, Dropout, EncoderLayer
 
 
 class Transformer(nn.Module):
@@ -60,7 +55,11 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(*norm) if pre else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Linear):
-                _init_linear(module)
+                # As in the authors' code, since the paper gives none: U(±√(3 / fan-in)), unit gain.
+                bound = math.sqrt(3 / module.in_features)
+                nn.init.uniform_(module.weight, -bound, bound)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     @property
     def vocab_size(self) -> int:
@@ -82,30 +81,27 @@ class Transformer(nn.Module):
         """Matrix of the output layer, [V, D]."""
         return self.embedding.weight if self.untied_output is None else self.untied_output
 
-    def embed(self, embedding: Embedding, packed: Packed) -> Tensor:
-        """Embeddings plus positional encodings, with dropout (§5.4): [N, D]."""
-        max_length = packed.boundaries.max_length
-        return self.dropout(embedding(packed.tokens, packed.positions, max_length))
-
     def encode(self, src: Packed) -> Tensor:
         """Encoder output, the memory of the decoder: [M, D]."""
-        x = self.embed(self.source_embedding, src)
+        max_length = src.boundaries.max_length
+        x = self.dropout(self.source_embedding(src.tokens, src.positions, max_length))
         for layer in self.encoder:
             x = layer(x, src.boundaries)
         return self.encoder_norm(x)
 
     def decode(self, tgt_in: Packed, memory: Tensor, src: Packed) -> Tensor:
         """Decoder output for whole target sequences (teacher forcing): [N, D]."""
-        x = self.embed(self.embedding, tgt_in)
+        max_length = tgt_in.boundaries.max_length
+        x = self.dropout(self.embedding(tgt_in.tokens, tgt_in.positions, max_length))
         for layer, cross_kv in zip(self.decoder, self.source_projection(memory), strict=True):
             x = layer(x, tgt_in.boundaries, cross_kv, src.boundaries)
         return self.decoder_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Output layer before the softmax (§3.4): [N, D] → [N, V]."""
-        weight, bias = self.output_weight, self.output_bias
         if self.packed_output is not None:
             return self.packed_output(hidden)
+        weight, bias = self.output_weight, self.output_bias
         if weight.device.type == "cuda" and weight.itemsize < 4:
             # In fp32: bf16 would round a logit of 10 to a multiple of 0.06.
             logits = torch.mm(hidden, weight.detach().T, out_dtype=torch.float32)
@@ -132,7 +128,7 @@ class Transformer(nn.Module):
         for keys, values in self.source_projection(memory):
             (k,) = pad_heads(keys.to(memory.dtype), boundaries, heads)
             (v,) = pad_heads(values.to(memory.dtype), boundaries, heads)
-            cross_kv.append((k, v))
+            cross_kv.append((k.contiguous(), v.contiguous()))  # read in each step
         mask = None
         if bucket.mask is not None:
             padding = ~bucket.mask[:, None, None, :]
@@ -193,11 +189,3 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
                 setattr(parent, name, PackedLinear(child.weight, child.bias, dtype))
     packed.packed_output = PackedLinear(packed.output_weight, packed.output_bias, dtype)
     return packed
-
-
-def _init_linear(linear: nn.Linear) -> None:
-    # As in the authors' code, since the paper gives none: U(±√(3 / fan-in)), unit gain.
-    bound = math.sqrt(3 / linear.in_features)
-    nn.init.uniform_(linear.weight, -bound, bound)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)

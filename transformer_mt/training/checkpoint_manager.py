@@ -39,7 +39,7 @@ class CheckpointManager:
         world: Ranks that share the run.
 
     Attributes:
-        model_steps: Updates whose weights the final model is made of, once it is written.
+        model_steps: Updates whose weights the model in the run folder is made of.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class CheckpointManager:
     def restore(
         self, model: nn.Module, optimizer_state: dict[str, Tensor]
     ) -> tuple[TrainingState, dict[str, float] | None]:
-        """Restores all ranks from the latest checkpoint.
+        """Restores all ranks from the latest checkpoint, if there is one.
 
         The data and the dropout masks need no state: those of an update are functions of its number
         (``BatchPlan``, ``Trainer._update``).
@@ -67,14 +67,13 @@ class CheckpointManager:
         Returns:
             The training state, and the metrics of the checkpoint's validation unless it is missing.
         """
-        content: tuple[dict[str, Any], dict[str, float] | None] = ({}, None)
+        restored: tuple[TrainingState, dict[str, float] | None] = TrainingState(), None
         if self._checkpoints:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, model, optimizer_state)
-            content = latest.state, latest.validation
-        state, metrics = self._world.broadcast_object(content)
+            restored = TrainingState.from_json(latest.state), latest.validation
         self._world.broadcast([*ckpt.parameters(model).values(), *optimizer_state.values()])
-        return TrainingState.from_json(state), metrics
+        return self._world.broadcast_object(restored)
 
     def save(
         self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
@@ -128,8 +127,6 @@ class CheckpointManager:
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
-        used = self._model_checkpoints(state.best_step)
-        self.model_steps = [checkpoint.step for checkpoint in used]
         log.info("the final model is %s", self._describe_model(state.best_step))
         return weights
 
@@ -187,9 +184,8 @@ class CheckpointManager:
 
     def _write_model(self, best_step: int) -> dict[str, Tensor]:
         """Writes the weights of the model folder."""
-        if self._config.final == "ema":
-            weights = ckpt.ema_weights(self._checkpoints[-1])
-        else:
-            weights = ckpt.average(self._model_checkpoints(best_step))
+        used = self._model_checkpoints(best_step)
+        self.model_steps = [checkpoint.step for checkpoint in used]
+        weights = ckpt.ema_weights(used[-1]) if self._config.final == "ema" else ckpt.average(used)
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights

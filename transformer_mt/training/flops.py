@@ -6,12 +6,11 @@ padding and masked pairs of causal attention do not.
 """
 
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from transformer_mt.batch import Lengths
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import World
@@ -39,8 +38,6 @@ _PEAKS: dict[str, tuple[float, float | None, float]] = {
     r"RTX 3090": (35.6, 71, 71),
     r"RTX 4090": (82.6, 165.2, 165.2),
 }
-
-Lengths = npt.NDArray[Any]
 
 
 def peak_token_rate(

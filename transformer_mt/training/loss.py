@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.kernels.products import current_kernel
+from transformer_mt.kernels.products import KERNELS
 
 _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
@@ -45,9 +45,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
+        kernel_name: str,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        kernel, device = current_kernel(), hidden.device.type
+        kernel, device = KERNELS[kernel_name], hidden.device.type
         dtype = hidden.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -104,7 +105,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grads = [None if x is None else x * grad_loss for x in ctx.saved_tensors]
-        return *grads, None, None, None
+        return *grads, None, None, None, None
 
 
 def _logits_gradient(
@@ -146,6 +147,7 @@ def smoothed_cross_entropy(
     targets: Tensor,
     label_smoothing: float,
     bias: Tensor | None = None,
+    kernel: str = "torch",
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -159,12 +161,13 @@ def smoothed_cross_entropy(
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
         bias: [V] output bias, if any.
+        kernel: Kernel of the products on a CPU, one of ``kernels.products.KERNELS``.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, bias, targets, label_smoothing, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, kernel, torch.is_grad_enabled()
     )
     return loss, nll

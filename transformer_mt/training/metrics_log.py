@@ -2,10 +2,8 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,14 @@ class MetricsLog:
 
     def __init__(self, run_dir: Path, steps_done: int):
         self._path = run_dir / run_layout.METRICS
-        kept = [record for record in read_records(run_dir) if record["step"] <= steps_done]
-        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
-        self._file = self._path.open("a", encoding="utf-8")
-        self.last_validation = max((r["step"] for r in kept if r["split"] == "valid"), default=None)
+        self.last_validation: int | None = None
+        text = ""
+        for record in read_records(run_dir):
+            if record["step"] <= steps_done:
+                text += json.dumps(record) + "\n"
+                if record["split"] == "valid":
+                    self.last_validation = record["step"]
+        write_text(self._path, text)
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.
@@ -51,19 +53,10 @@ class MetricsLog:
             if not math.isfinite(value):
                 record[key] = None
         try:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
-
-    def sync(self) -> None:
-        """Writes the records to disk (fsync)."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Closes the file."""
-        with suppress(OSError):  # what could not be written has been reported
-            self._file.close()
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:

@@ -11,7 +11,11 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from transformer_mt.config import TrainJob
+from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.distributed.world import World
+from transformer_mt.kernels.choice import Kernels
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.step import StepResult
@@ -189,16 +193,9 @@ class Monitor:
         yield
         self._interval_start += time.perf_counter() - start
 
-    def sync(self) -> None:
-        """Writes the records to disk, before a checkpoint."""
-        if self._metrics:
-            self._metrics.sync()
-
     def close(self) -> None:
-        """Closes the progress bar and ``metrics.jsonl``."""
+        """Closes the progress bar."""
         self._bar.close()
-        if self._metrics:
-            self._metrics.close()
 
     def _record(self, split: str, step: int, values: Mapping[str, float]) -> None:
         if self._metrics:
@@ -214,6 +211,50 @@ class Monitor:
                 f"would take {seconds / 86400:.0f} days: set train.max_hours, or model=auto for a "
                 "smaller model; experiment=quickstart shows the whole pipeline in minutes"
             )
+
+
+def log_start(
+    job: TrainJob,
+    num_pairs: int,
+    model: Transformer,
+    batches: BatchIterator,
+    criteria: StoppingCriteria,
+    kernels: Kernels,
+    world: World,
+    *,
+    done: int,
+) -> None:
+    """Logs the sizes of model and run, and the number of updates done by earlier starts."""
+    log.info(
+        "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
+        f"{sum(map(torch.numel, model.parameters())):,}",
+        job.model.num_encoder_layers,
+        job.model.num_decoder_layers,
+        job.model.d_model,
+        f"{model.vocab_size:,}",
+    )
+    log.info(
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
+        f"{num_pairs:,}",
+        f"{batches.steps_per_epoch:,}",
+        f"{criteria.last_step:,}",
+        world.size,
+        world.device.type,
+        kernels.precision,
+        ", compiled" if batches.buffer_shape else "",
+    )
+    if world.device.type == "cpu":
+        log.info("matrix products by %s", kernels.products)
+    if criteria.last_step < (warmup := job.schedule.warmup_steps):
+        log.warning(
+            "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "
+            "learning rate does not reach its peak",
+            f"{warmup:,}",
+        )
+    if done:
+        log.info("resuming after update %s", f"{done:,}")
+    elif job.train.init_from:
+        log.info("starting from the weights of %s", job.train.init_from)
 
 
 def format_values(values: Mapping[str, float]) -> str:

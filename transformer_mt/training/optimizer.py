@@ -2,12 +2,12 @@
 
 A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is a function of the
 step. To add an optimizer, write a function like ``adam`` and register it in
-``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``.
+``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``: its
+arguments are the number of the update, from 1, the configuration, d_model, and the number of
+updates of the run.
 """
 
 import copy
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import SCHEDULES, load
 
 
 def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -59,25 +58,6 @@ def named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
         for name, parameter in model.named_parameters()
         for key, value in optimizer.state[parameter].items()
     }
-
-
-def learning_rate(step: int, config: ScheduleConfig, *, d_model: int, max_steps: int) -> float:
-    """Learning rate of an update.
-
-    Args:
-        step: Number of the update, from 1.
-        config: Name and parameters of the schedule.
-        d_model: Size of the model, used by ``noam``.
-        max_steps: Number of updates of the run, used by ``linear``.
-    """
-    return _schedule(config.name)(step, config, d_model, max_steps)
-
-
-@cache
-def _schedule(name: str) -> Callable[[int, ScheduleConfig, int, int], float]:
-    """A function of the step, the config, d_model and the number of updates of the run."""
-    schedule: Callable[[int, ScheduleConfig, int, int], float] = load(SCHEDULES, name)
-    return schedule
 
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformer_mt.batch import Batch
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.products import DTYPES, products_by
+from transformer_mt.kernels.products import DTYPES, Linear
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import OPTIMIZERS, load
 from transformer_mt.training.loss import smoothed_cross_entropy
@@ -21,11 +21,14 @@ from transformer_mt.training.optimizer import LossScaler, named_state
 class LossModule(nn.Module):
     """Model and loss as one module, so that DDP sees each use of a weight."""
 
-    def __init__(self, model: Transformer, label_smoothing: float, precision: str):
+    def __init__(
+        self, model: Transformer, label_smoothing: float, precision: str, kernel: str = "torch"
+    ):
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
         self.precision = precision
+        self.kernel = kernel
         self._loss = smoothed_cross_entropy
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -33,7 +36,7 @@ class LossModule(nn.Module):
         with autocast(batch.tgt_out.device, self.precision):
             hidden, targets = self.model(batch), batch.tgt_out
             weight, bias = self.model.output_weight, self.model.output_bias
-            return self._loss(hidden, weight, targets, self.label_smoothing, bias)
+            return self._loss(hidden, weight, targets, self.label_smoothing, bias, self.kernel)
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -76,7 +79,8 @@ class TrainStep:
         label_smoothing: Label smoothing ε_ls.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share each update.
-        kernel: Kernel of the matrix products on a CPU, one of ``kernels.products.KERNELS``.
+        kernel: Kernel of the matrix products on a CPU, one of ``kernels.products.KERNELS``; a
+            compiled step uses PyTorch's.
         clip_norm: Maximum gradient norm, if any.
         compiled: Compile the step; all batches must have the same shape.
     """
@@ -94,8 +98,10 @@ class TrainStep:
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
-        self._kernel = kernel
-        module = LossModule(model, label_smoothing, precision)
+        for layer in model.modules():
+            if isinstance(layer, Linear):
+                layer.kernel = kernel
+        module = LossModule(model, label_smoothing, precision, "torch" if compiled else kernel)
         if compiled:
             module.compile_for(world.size)
         self._model, self._parallel = model, world.data_parallel(module)
@@ -146,17 +152,16 @@ class TrainStep:
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
-        with products_by(self._kernel):
-            for i, batch in enumerate(micro_batches):
-                with self._world.no_sync(self._parallel) if i < last else nullcontext():
-                    batch_loss, batch_nll = self._parallel(batch.to(device))
-                    # DDP averages over ranks, but the loss is a sum over them.
-                    scaled = batch_loss * (self._world.size / num_targets)
-                    if self._scaler:
-                        scaled = scaled * self._scaler.factor
-                    scaled.backward()
-                loss += batch_loss.detach()
-                nll += batch_nll
+        for i, batch in enumerate(micro_batches):
+            with self._world.no_sync(self._parallel) if i < last else nullcontext():
+                batch_loss, batch_nll = self._parallel(batch.to(device))
+                # DDP averages over ranks, but the loss is a sum over them.
+                scaled = batch_loss * (self._world.size / num_targets)
+                if self._scaler:
+                    scaled = scaled * self._scaler.factor
+                scaled.backward()
+            loss += batch_loss.detach()
+            nll += batch_nll
         return loss, nll
 
     def state(self) -> dict[str, Tensor]:

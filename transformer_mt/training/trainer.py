@@ -3,16 +3,18 @@
 import logging
 import math
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
@@ -21,17 +23,17 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels, should_compile
+from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
 from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import SCHEDULES, load
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.components import agreed_kernels, initial_model, log_components
 from transformer_mt.training.flops import peak_token_rate
-from transformer_mt.training.interruptions import Signals, StoppedError, handle_signals
-from transformer_mt.training.monitor import MetricSums, Monitor
-from transformer_mt.training.optimizer import EMA, learning_rate
-from transformer_mt.training.progress import StoppingCriteria, TrainingState
+from transformer_mt.training.interruptions import Signals, StoppedError
+from transformer_mt.training.monitor import MetricSums, Monitor, log_start
+from transformer_mt.training.optimizer import EMA
+from transformer_mt.training.progress import StoppingCriteria
 from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -42,7 +44,7 @@ _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
     "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
-"""Against gradients, weights or a loss with NaN or infinity."""
+"""Against gradients or a loss with NaN or infinity."""
 
 Batches = Iterator[tuple[list[Batch], int]]
 """What ``BatchIterator.read`` returns, for each update in order."""
@@ -65,6 +67,7 @@ class Trainer:
         criteria: Intervals and limits of the run.
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
+        is_finished: Whether earlier starts have done all updates and validations.
     """
 
     def __init__(
@@ -81,15 +84,17 @@ class Trainer:
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        self.model = initial_model(job, tokenizer, device, resuming=resuming)
+        self.model = _initial_model(job, tokenizer, device, resuming=resuming)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        kernels = agreed_kernels(job, self._micro_batch_tokens, recorded_kernels, world)
-        self.kernels = kernels
-        compiled = should_compile(config.compile, job.model, device, kernels.precision)
-        # The same on all ranks: it decides the batch shapes.
-        compiled = not world.any(not compiled)
+        kernels: Any = None
+        if world.is_main:  # only one rank measures: several would disturb each other
+            settings = config.kernels, config.precision, device, job.model
+            kernels = choose_kernels(*settings, self._micro_batch_tokens, recorded_kernels)
+        self.kernels: Kernels = world.broadcast_object(kernels)
+        compiled = should_compile(config.compile, job.model, device, self.kernels.precision)
+        compiled = not world.any(not compiled)  # the same on all ranks: it decides the shapes
         self._batches = BatchIterator(
             job, self._train, data.sampler, self._max_tokens, compiled, world
         )
@@ -105,28 +110,28 @@ class Trainer:
             self.model,
             job.optimizer,
             config.label_smoothing,
-            kernels.precision,
+            self.kernels.precision,
             world,
-            kernel=kernels.products,
+            kernel=self.kernels.products,
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
         self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
-        self.state, self._restored_metrics = TrainingState(), None
-        if resuming:
-            self.state, self._restored_metrics = self.checkpoints.restore(
-                self.model, self._optimizer_state()
-            )
+        restored = self.checkpoints.restore(self.model, self._optimizer_state())
+        self.state, self._restored_metrics = restored
         if self._restored_metrics:
             self.state.record_validation(self._restored_metrics, config.best_by)
+        self._schedule: Callable[..., float] = load(SCHEDULES, job.schedule.name)
+        self._lr = 0.0  # of the latest update
         self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor
+        self._micro_batches: list[Batch] = []  # of the current update
         self._accounted = 0.0  # when ``state.seconds`` was updated
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all updates and validations are done."""
-        return self.criteria.should_stop(self.state) and not self._validation_is_pending()
+        # A run may have ended between a checkpoint and its validation.
+        self._is_unvalidated = (
+            self.criteria.needs_validation(self.state) and self._restored_metrics is None
+        )
+        self.is_finished = self.criteria.should_stop(self.state) and not self._is_unvalidated
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
@@ -139,41 +144,42 @@ class Trainer:
 
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
-            InputError: Gradients, weights or the loss are not finite, a checkpoint cannot be
+            InputError: Gradients or the loss are not finite, a checkpoint cannot be
                 written, or memory is insufficient.
         """
-        self._monitor = self._open_monitor(trackers)
-        remaining = range(self.state.step + 1, self.criteria.last_step + 1)
+        job, state, world = self._job, self.state, self._world
+        peak_rate = None
+        if world.is_main:
+            sizes = len(self._train), self.model, self._batches, self.criteria
+            log_start(job, *sizes, self.kernels, world, done=state.step)
+        if world.is_main and world.device.type == "cuda":
+            sample, precision = self._train.sample, self.kernels.precision
+            peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
+        record = self._run_dir, state, self.criteria
+        self._monitor = Monitor(*record, trackers, peak_rate, is_main=world.is_main)
+        remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with handle_signals() as signals, closing(self.checkpoints):
+            with Signals() as signals, closing(self.checkpoints):
                 self._loop(batches, signals)
-            if self._world.is_main:
-                log.info("finished: %s", self.criteria.reason(self.state))
-            weights = self.checkpoints.finish(self.state)
+            if world.is_main:
+                log.info("finished: %s", self.criteria.reason(state))
+            weights = self.checkpoints.finish(state)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise InputError(self._memory_advice()) from None
         finally:
             batches.close()
             self._monitor.close()
         return self._final_model(weights)
-
-    def _open_monitor(self, trackers: Trackers | None) -> Monitor:
-        """Opens the record of the run and logs what it begins with."""
-        job, state, world = self._job, self.state, self._world
-        peak_rate = None
-        if world.is_main:
-            parts = self.model, self.kernels, self._batches, self.criteria
-            log_components(job, *parts, num_pairs=len(self._train), done=state.step, world=world)
-        if world.is_main and world.device.type == "cuda":
-            sample, precision = self._train.sample, self.kernels.precision
-            peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        return Monitor(self._run_dir, state, self.criteria, trackers, peak_rate, world.is_main)
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
         state, criteria = self.state, self.criteria
         if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
             self._probe_memory()
-        if self._validation_is_pending():
+        if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
         elif self._restored_metrics:  # the record may have been lost with the process
@@ -188,8 +194,9 @@ class Trainer:
             if stop_requested or validates or criteria.is_averaged(state.step):
                 with self._monitor.paused():
                     self._save()
-                    if stop_requested:
-                        self._stop(signals)
+                    if stop_requested:  # some rank received a signal
+                        self.checkpoints.wait()
+                        raise StoppedError(max(self._world.gather(signals.received or 0)))
                     if validates:
                         self._validate(signals)
 
@@ -209,14 +216,15 @@ class Trainer:
     def _update(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number."""
         start = time.perf_counter()
-        micro_batches, num_targets = next(batches)
+        self._micro_batches, num_targets = next(batches)
         num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
         self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        with self._memory_advice(micro_batches):
-            result = self._train_step(micro_batches, num_targets, self._learning_rate(step), seed)
+        config, d_model = self._job.schedule, self._job.model.d_model
+        self._lr = self._schedule(step, config, d_model, self.criteria.last_step)
+        result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         if self._ema:
             self._ema.update(step)
         self._sums.add(result, num_targets)
@@ -224,32 +232,20 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
-        micro_batches = self._batches.worst_case()
-        with self._memory_advice(micro_batches):
-            self._train_step.gradient(micro_batches[:1], 1)
+        self._micro_batches = self._batches.worst_case()
+        self._train_step.gradient(self._micro_batches[:1], 1)
         self._train_step.optimizer.zero_grad()
 
-    @contextmanager
-    def _memory_advice(self, micro_batches: list[Batch]) -> Iterator[None]:
-        """Raises an ``InputError`` with advice instead of an error that memory is exhausted."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
-            targets = max(len(batch.tgt_out) for batch in micro_batches)
-            advice = "lower data.cleaning.max_tokens, or use a smaller model"
-            if max_length < max_tokens:  # which must not be less
-                less = max(max_length, min(max_tokens, targets) // 2)
-                advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
-            raise InputError(
-                f"out of memory on a batch of {targets:,} target tokens: {advice}"
-            ) from None
-
-    def _learning_rate(self, step: int) -> float:
-        schedule, d_model = self._job.schedule, self._job.model.d_model
-        return learning_rate(step, schedule, d_model=d_model, max_steps=self.criteria.last_step)
+    def _memory_advice(self) -> str:
+        """What to do when the current update exhausts the memory."""
+        max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
+        sizes = [len(batch.tgt_out) for batch in self._micro_batches]
+        targets = max(sizes, default=max_tokens)  # none before a validation
+        advice = "lower data.cleaning.max_tokens, or use a smaller model"
+        if max_length < max_tokens:  # which must not be less
+            less = max(max_length, min(max_tokens, targets) // 2)
+            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+        return f"out of memory on a batch of {targets:,} target tokens: {advice}"
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
@@ -264,7 +260,7 @@ class Trainer:
         values = {
             "loss": sums["loss"] / sums["targets"],
             "nll": sums["nll"] / sums["targets"],
-            "lr": self._learning_rate(state.step),
+            "lr": self._lr,
             "grad_norm": self._sums.grad_norm.item(),
             "skipped": state.skipped,
         }
@@ -281,26 +277,12 @@ class Trainer:
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the run has diverged."""
         self._check_skipped()
-        for parameter in self.model.parameters():
-            if not parameter.isfinite().all():
-                step = self.state.step
-                raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
-        self._monitor.sync()
         self.checkpoints.save(self.state, self.model, self._optimizer_state())
 
     def _optimizer_state(self) -> dict[str, Tensor]:
         """Live tensors that a checkpoint stores apart from the weights, by name."""
         return self._train_step.state() | (self._ema.state() if self._ema else {})
-
-    def _stop(self, signals: Signals) -> None:
-        """Stops training because some rank received a signal; the checkpoint is saved."""
-        self.checkpoints.wait()
-        raise StoppedError(max(self._world.gather(signals.received or 0)))
-
-    def _validation_is_pending(self) -> bool:
-        """Whether training resumes from a checkpoint that is still to be validated."""
-        return self.criteria.needs_validation(self.state) and self._restored_metrics is None
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
@@ -328,8 +310,27 @@ class Trainer:
         # Not the model in training: its layers may be compiled, for batches of one shape only.
         sizes = self.model.vocab_size, self.model.src_vocab_size
         model = Transformer(self._job.model, *sizes).to(self._world.device)
-        parameters = ckpt.parameters(model)
-        for name, tensor in weights.items():
-            parameters[name].copy_(tensor)
-        self._world.broadcast(parameters.values())
+        if weights:
+            model.load_state_dict(weights)
+        self._world.broadcast(model.parameters())
         return model.eval()
+
+
+def _initial_model(
+    job: TrainJob, tokenizer: Tokenizer, device: torch.device, *, resuming: bool
+) -> Transformer:
+    """The model before its first update: random weights, or those of ``train.init_from``.
+
+    Those are left out if a run resumes, as its checkpoint replaces them.
+    """
+    torch.manual_seed(job.train.seed)
+    model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
+    if job.train.init_from is not None and not resuming:
+        folder = model_folder.locate(job.train.init_from, job.cache_dir)
+        initial = ckpt.parameters(model_folder.load_model(folder)[0])
+        for name, tensor in ckpt.parameters(model).items():
+            known = len(initial[name])
+            tensor[:known].copy_(initial[name])
+            if known < len(tensor):  # tags that the vocabulary of that model does not have
+                tensor[known:] = initial[name].mean(0)
+    return model

@@ -23,7 +23,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
+from transformer_mt.kernels.choice import Kernels, choose_kernels
 
 CPU = World(torch.device("cpu"))
 
@@ -78,6 +78,21 @@ def test_kernels_are_recorded_for_the_same_processor(
     assert run_folder.recorded_kernels(tmp_path) is None
     run_folder.record_start(tmp_path, CPU, 1234, 0)  # unknown
     assert run_folder.recorded_kernels(tmp_path) is None
+
+
+def test_kernels_of_an_earlier_version_keep_their_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It recorded a kernel for each product of each weight."""
+    monkeypatch.setattr(hardware, "exact_cpu", lambda: "the same")
+    products = {"9x4": {"forward": "torch", "input_gradient": "torch", "weight_gradient": "torch"}}
+    kernels = {"products": products, "attention": "written_out", "precision": "fp32"}
+    content = {"starts": [{"processor": "the same", "kernels": kernels}]}
+    (tmp_path / run_layout.RUN_INFO).write_text(json.dumps(content))
+    recorded = run_folder.recorded_kernels(tmp_path)
+    assert recorded is not None
+    chosen = choose_kernels("torch", "auto", torch.device("cpu"), JOB.model, 64, recorded)
+    assert chosen == Kernels("fp32", "torch")
 
 
 @pytest.mark.parametrize(

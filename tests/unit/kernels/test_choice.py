@@ -4,7 +4,7 @@ import logging
 import sys
 import sysconfig
 import time
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,6 @@ class FakeClock:
     def thread_time(self) -> float:
         return self.now
 
-    def taking(self, *seconds: float) -> "Candidate":
-        return Candidate(self, list(seconds))
-
-
-class Candidate:
-    """A function whose calls take the given seconds; the last repeats."""
-
-    def __init__(self, clock: FakeClock, seconds: list[float]):
-        self.clock, self.seconds, self.calls = clock, seconds, 0
-
-    def __call__(self) -> None:
-        self.clock.now += self.seconds[min(self.calls, len(self.seconds) - 1)]
-        self.calls += 1
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
@@ -54,46 +40,63 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     return clock
 
 
+Fastest = Callable[..., tuple[int, list[int]]]
+
+
+@pytest.fixture
+def fastest(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Fastest:
+    """Chooses among candidates, each given by the seconds of its calls, of which the last repeats.
+
+    Without seconds it is not available. Returns the number of the chosen one, and each one's calls.
+    """
+
+    def choose(*seconds: list[float]) -> tuple[int, list[int]]:
+        calls = [0] * len(seconds)
+
+        def compute(kernels: Kernels, *_: object) -> None:
+            number = int(kernels.products)
+            if not seconds[number]:
+                raise RuntimeError("could not create a primitive descriptor")
+            clock.now += seconds[number][min(calls[number], len(seconds[number]) - 1)]
+            calls[number] += 1
+
+        monkeypatch.setattr(choice, "_compute", compute)
+        candidates = [Kernels("fp32", str(number)) for number in range(len(seconds))]
+        return int(choice._fastest(candidates, SMALL, 64).products), calls
+
+    return choose
+
+
 @pytest.mark.parametrize(
-    ("seconds", "fastest"),
+    ("seconds", "chosen"),
     [
         ([[0.02], [0.9, 0.01], [0.03]], 1),  # whatever a first call costs
-        ([[0.02], [0.01, 0.5, 0.01]], 1),  # one slow call is an accident
+        ([[0.02], [0.01, 0.3, 0.01]], 1),  # one slow call is an accident
         ([[0.0105], [0.01], [0.02]], 0),  # a gain of 5% is no reason
         ([[0.02], [0.0105], [0.01]], 1),
+        ([[0.02], [], [0.01]], 2),  # the processor lacks one
     ],
 )
 def test_the_first_that_is_as_fast_as_any_is_chosen(
-    seconds: list[list[float]], fastest: int, clock: FakeClock
+    seconds: list[list[float]], chosen: int, fastest: Fastest
 ) -> None:
-    assert choice._fastest([clock.taking(*each) for each in seconds], deadline=100.0) == fastest
+    assert fastest(*seconds)[0] == chosen
 
 
-def test_kernels_that_the_processor_lacks_are_left_out(clock: FakeClock) -> None:
-    def missing() -> None:
-        raise RuntimeError("could not create a primitive descriptor")
-
-    calls = [clock.taking(0.02), missing, clock.taking(0.01)]
-    assert choice._fastest(calls, deadline=100.0) == 2
+def test_without_time_the_first_kernel_is_chosen(fastest: Fastest) -> None:
+    # Without hardware support each may take seconds.
+    assert fastest([5.0], [0.01]) == (0, [1, 0])
 
 
-def test_without_time_the_first_kernel_is_chosen(clock: FakeClock) -> None:
-    slow, fast = clock.taking(5.0), clock.taking(0.01)
-    assert choice._fastest([slow, fast], deadline=2.0) == 0
-    assert (slow.calls, fast.calls) == (1, 0)  # without hardware support each may take seconds
-
-
-def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(clock: FakeClock) -> None:
-    calls = [clock.taking(0.6), clock.taking(0.4), clock.taking(0.5)]
-    assert choice._fastest(calls, deadline=1.6) == 1
-    assert [call.calls for call in calls] == [2, 1, 1]
+def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(fastest: Fastest) -> None:
+    assert fastest([0.6], [0.4], [0.49]) == (1, [2, 1, 1])
 
 
 def test_a_thread_that_waits_does_not_change_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a busy machine; only the time in which the thread computes counts."""
     seconds = {"torch": 0.02, "onednn": 0.005}
 
-    def compute(kernels: Kernels, _: object) -> None:
+    def compute(kernels: Kernels, *_: object) -> None:
         assert torch.get_num_threads() == 1
         if kernels.products == "onednn":
             time.sleep(0.05)
@@ -120,7 +123,7 @@ def measured(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> dict[Kernels,
         Kernels("bf16", "torch_transposed"): 0.02,
     }
 
-    def compute(kernels: Kernels, _: object) -> None:
+    def compute(kernels: Kernels, *_: object) -> None:
         clock.now += seconds[kernels]
 
     monkeypatch.setattr(choice, "_compute", compute)
@@ -204,7 +207,8 @@ def test_the_products_of_a_layer_are_measured(monkeypatch: pytest.MonkeyPatch) -
 
     kernel = Kernel(record("forward"), record("input gradient"), record("weight gradient"))
     monkeypatch.setitem(KERNELS, "torch", kernel)
-    choice._compute(Kernels("bf16"), choice._operands(SMALL, 100))
+    monkeypatch.setattr(choice, "_REPETITIONS", 1)
+    choice._fastest([Kernels("bf16")], SMALL, 100)
     x, weight, y = (100, 8), (16, 8), (100, 16)
     assert seen == [
         ("forward", torch.bfloat16, x, weight),
@@ -219,33 +223,6 @@ def test_a_measurement_leaves_the_random_numbers_of_the_run() -> None:
     torch.manual_seed(1)
     choose_kernels("auto", "fp32", CPU, SMALL, 64)
     assert torch.equal(torch.rand(1), expected)
-
-
-@pytest.mark.parametrize("kernels", [Kernels("fp32", "onednn"), Kernels("bf16")])
-def test_a_record_is_read_again(kernels: Kernels) -> None:
-    assert Kernels.from_json(asdict(kernels)) == kernels
-
-
-def test_a_record_of_an_earlier_version_keeps_its_precision() -> None:
-    """It has a kernel for each product of each weight."""
-    kernels = {"forward": "torch", "input_gradient": "torch", "weight_gradient": "torch"}
-    record = {"products": {"9x4": kernels}, "attention": "written_out", "precision": "bf16"}
-    assert Kernels.from_json(record) == Kernels("bf16", "mixed")
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        [],
-        {},
-        {"products": "torch"},
-        {"products": "torch", "precision": "of another version"},
-        {"products": "torch", "precision": []},
-    ],
-)
-def test_a_damaged_record_is_ignored(value: object) -> None:
-    assert Kernels.from_json(value) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """This machine's processor and cores; freed memory, kept until it is released; threads."""
 
-import math
 import os
 import subprocess
 import sys
@@ -46,28 +45,16 @@ def test_available_cores_is_positive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({}, math.inf),
-        ({"cpu.max": "max 100000\n"}, math.inf),
-        ({"cpu.max": "250000 100000\n"}, 2.5),
-    ],
-    ids=["none", "no limit", "limit"],
+    ("quota", "cores"),
+    [(None, 3), ("max", 3), ("20000", 1), ("150000", 2), ("250000", 3), ("6400000", 3)],
 )
-def test_cpu_quota_of_a_container(files: dict[str, str], quota: float, tmp_path: Path) -> None:
-    for name, text in files.items():
-        path = tmp_path / "sys/fs/cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    assert hardware._cpu_quota(tmp_path) == quota
-
-
-@pytest.mark.parametrize(("quota", "cores"), [(0.2, 1), (1.5, 2), (64.0, 3), (math.inf, 3)])
 def test_available_cores_respect_quota_and_affinity(
-    quota: float, cores: int, monkeypatch: pytest.MonkeyPatch
+    quota: str | None, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
-    monkeypatch.setattr(hardware, "_cpu_quota", lambda _: quota)
+    monkeypatch.setattr(hardware, "_CPU_QUOTA", tmp_path / "cpu.max")
+    if quota is not None:
+        (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
     assert hardware.available_cores() == cores
 
 

@@ -13,8 +13,6 @@ from transformer_mt.kernels.products import (
     KERNELS,
     Linear,
     PackedLinear,
-    current_kernel,
-    products_by,
 )
 
 
@@ -44,8 +42,8 @@ def test_values_and_gradients_equal_torch_in_float64(
     exact.load_state_dict(ours.state_dict())
     wide, weights = torch.randn(n, 2 * k), torch.randn(n, m)
     x = wide[:, :k]  # non-contiguous rows
-    with products_by(kernel):
-        got = gradients(ours, x, weights)
+    ours.kernel = kernel
+    got = gradients(ours, x, weights)
     wanted = gradients(exact, x.double(), weights.double())
     assert len(got) == len(wanted) == (4 if bias else 3)
     for mine, theirs in zip(got, wanted, strict=True):
@@ -60,7 +58,8 @@ def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
     ours, theirs = Linear(6, 4), nn.Linear(6, 4)
     theirs.load_state_dict(ours.state_dict())
     x, weights = torch.randn(9, 6), torch.randn(9, 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16), products_by(name):
+    ours.kernel = name
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         results = [gradients(layer, x, weights) for layer in (ours, theirs)]
     for mine, other in zip(*results, strict=True):
         assert mine.dtype == other.dtype
@@ -69,29 +68,25 @@ def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
 
 def test_weights_may_change_between_forward_passes() -> None:
     layer, x = Linear(6, 4, bias=False), torch.randn(3, 6)
-    with torch.autocast("cpu", dtype=torch.bfloat16), products_by("torch"):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
         layer(x).sum().backward()
         # The fused optimizer changes a weight without changing its version counter.
         torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True).step()
         torch.testing.assert_close(layer(x), x.bfloat16() @ layer.weight.bfloat16().T)
 
 
-def test_a_kernel_is_used_within_its_block_and_in_the_gradients_of_it() -> None:
-    assert current_kernel() is KERNELS["torch"]
+def test_a_layer_uses_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:
         used.append(1)
         return grad.T @ x
 
-    layer = Linear(3, 2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(KERNELS, "mine", KERNELS["torch"]._replace(weight_gradient=recording))
-        with products_by("mine"):
-            assert current_kernel() is KERNELS["mine"]
-            y = layer(torch.randn(5, 3)).sum()
-        assert current_kernel() is KERNELS["torch"]
-    y.backward()
+    mine = KERNELS["torch"]._replace(weight_gradient=recording)
+    monkeypatch.setitem(KERNELS, "mine", mine)
+    layers = Linear(3, 2), Linear(2, 2)
+    layers[0].kernel = "mine"
+    layers[1](layers[0](torch.randn(5, 3))).sum().backward()
     assert used == [1]
 
 

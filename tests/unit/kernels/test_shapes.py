@@ -9,23 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_mt.config import ModelConfig
-from transformer_mt.kernels.shapes import (
-    default_max_tokens,
-    padded_lengths,
-    padded_rows,
-    padded_sequences,
-)
+from transformer_mt.kernels.shapes import default_max_tokens, padded_lengths, padded_sizes
 
 
-@given(st.integers(1, 10**6))
-def test_sizes_have_room_for_padding_and_little_more(number: int) -> None:
-    assert number < padded_rows(number) <= max(number + 1, (number + 1) * 17 / 16)
-    assert number < padded_sequences(number) <= max(number + 1, (number + 1) * 5 / 4)
+@given(st.lists(st.integers(1, 10**6)), st.sampled_from([4, 16]))
+def test_sizes_have_room_for_padding_and_little_more(numbers: list[int], steps: int) -> None:
+    padded = padded_sizes(np.array(numbers, np.int64), steps)
+    for number, size in zip(numbers, padded.tolist(), strict=True):
+        assert number < size <= max(number + 1, (number + 1) * (steps + 1) / steps)
 
 
-def test_sizes_are_few() -> None:
-    assert len({padded_rows(n) for n in range(1024, 8192)}) <= 3 * 16 + 1
-    assert len({padded_sequences(n) for n in range(8, 1024)}) <= 7 * 4 + 1
+@pytest.mark.parametrize("steps", [4, 16])
+def test_sizes_are_few(steps: int) -> None:
+    padded = padded_sizes(np.arange(1024, 8192), steps)
+    assert len(np.unique(padded)) <= 3 * steps + 1
 
 
 @given(st.lists(st.integers(1, 1500), min_size=1, max_size=60))

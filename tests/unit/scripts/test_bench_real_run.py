@@ -23,7 +23,7 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
 from transformer_mt.errors import InputError
 from transformer_mt.training.metrics_log import read_records
-from transformer_mt.training.optimizer import learning_rate
+from transformer_mt.training.optimizer import inverse_sqrt
 
 real_run = importlib.import_module("real_run")
 process = importlib.import_module("real_run_process")
@@ -367,7 +367,7 @@ def check_log(folder: Path, recipe: Any, nll: float, lr: float, *, late: int = 0
     schedule = ScheduleConfig(
         name="inverse_sqrt", peak_lr=recipe.peak_lr, warmup_steps=recipe.warmup_steps
     )
-    rate = learning_rate(recipe.max_steps - late, schedule, d_model=1, max_steps=0)
+    rate = inverse_sqrt(recipe.max_steps - late, schedule, d_model=1, max_steps=0)
     assert lr == pytest.approx(rate)
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from transformer_mt.training.interruptions import handle_signals
+from transformer_mt.training.interruptions import Signals
 
 
 def test_outside_the_main_thread_no_handler_is_installed() -> None:
@@ -15,7 +15,7 @@ def test_outside_the_main_thread_no_handler_is_installed() -> None:
         return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
     def run() -> tuple[int | None, list[object]]:
-        with handle_signals() as signals, signals.interrupting():
+        with Signals() as signals, signals.interrupting():
             return signals.received, handlers()
 
     before = handlers()
@@ -31,7 +31,7 @@ def test_a_second_signal_ends_a_single_process_only(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", ranks)
     before = signal.getsignal(signal.SIGTERM)
-    with handle_signals() as signals:
+    with Signals() as signals:
         signal.raise_signal(signal.SIGTERM)
         assert (signals.received, signal.getsignal(signal.SIGTERM)) == (signal.SIGTERM, then)
     assert signal.getsignal(signal.SIGTERM) == before

@@ -9,7 +9,7 @@ import pytest
 from transformer_mt.config import ScheduleConfig
 from transformer_mt.errors import InputError
 from transformer_mt.registries import SCHEDULES
-from transformer_mt.training.optimizer import learning_rate
+from transformer_mt.training.optimizer import inverse_sqrt, linear, noam
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 
@@ -28,12 +28,12 @@ def test_config_accepts_the_registered_schedules_only() -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
 def test_noam_is_equation_3(step: int) -> None:
-    rate = learning_rate(step, NOAM, d_model=512, max_steps=100_000)
+    rate = noam(step, NOAM, 512, 100_000)
     assert rate == pytest.approx(paper(step), rel=1e-12)
 
 
 def test_noam_peaks_at_the_end_of_the_warm_up() -> None:
-    rates = [learning_rate(s, NOAM, d_model=512, max_steps=100_000) for s in range(1, 12_000)]
+    rates = [noam(s, NOAM, 512, 100_000) for s in range(1, 12_000)]
     assert rates.index(max(rates)) + 1 == 4000
     assert max(rates) == pytest.approx(6.9877e-4, rel=1e-4)  # 1 / √(512 · 4000)
     assert rates[:4000] == sorted(rates[:4000])
@@ -44,7 +44,7 @@ def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
     config = ScheduleConfig(name="inverse_sqrt", warmup_steps=400, peak_lr=2e-3)
 
     def rate(step: int) -> float:
-        return learning_rate(step, config, d_model=64, max_steps=10_000)
+        return inverse_sqrt(step, config, 64, 10_000)
 
     assert rate(400) == pytest.approx(2e-3, rel=1e-12)
     assert rate(1) == pytest.approx(2e-3 / 400, rel=1e-12)
@@ -56,10 +56,7 @@ def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
 @pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
 def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: int) -> None:
     config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
-    rates = [
-        learning_rate(step, config, d_model=64, max_steps=max_steps)
-        for step in range(1, max_steps + 1)
-    ]
+    rates = [linear(step, config, 64, max_steps) for step in range(1, max_steps + 1)]
     assert rates[warmup - 1] == max(rates) == pytest.approx(1e-3)
     assert all(rate > 0 for rate in rates)
     up, down = rates[:warmup], rates[warmup - 1 :]

@@ -178,7 +178,6 @@ def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: 
     for step in (10, 20):
         monitor.update(100, 0.0)
         monitor.log_training(step, TRAIN)
-    monitor.sync()
     monitor.update(100, 0.0)
     monitor.log_training(30, TRAIN)  # after the checkpoint: a resumed run repeats it
     monitor.close()
@@ -197,12 +196,12 @@ def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: 
 
 def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
-    assert monitor._metrics
-    with Path("/dev/full").open("w") as monitor._metrics._file:
-        monitor.update(100, 0.0)
-        with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
-            monitor.log_training(10, TRAIN)
-        monitor.close()
+    (tmp_path / "metrics.jsonl").unlink()
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    monitor.update(100, 0.0)
+    with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
+        monitor.log_training(10, TRAIN)
+    monitor.close()
 
 
 def test_metrics_jsonl_is_never_truncated_in_place(

@@ -38,7 +38,7 @@ from transformer_mt.kernels import choice
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training import components
+from transformer_mt.training import trainer as module
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -333,7 +333,7 @@ def test_patience(tmp_path: Path) -> None:
 def test_patience_by_nll(tmp_path: Path) -> None:
     # The learning rate is so large that the model stops improving.
     run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
-    run._learning_rate = lambda step: 1.0  # type: ignore[method-assign]
+    run._schedule = lambda *_: 1.0
     run.run()
     nll = [r["nll"] for r in records(tmp_path) if r["split"] == "valid"]
     assert nll[-3] == min(nll)
@@ -568,7 +568,7 @@ def test_too_many_skipped_updates_stop_the_run(
 
 
 def test_recorded_kernels_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_fastest", lambda calls, **_: len(calls) - 1)
+    monkeypatch.setattr(choice, "_fastest", lambda candidates, *_: candidates[-1])
     recorded = Kernels("fp32", "torch")
     fresh = trainer(tmp_path, kernels="auto", precision="fp32")
     assert fresh.kernels == Kernels("fp32", "onednn" if HAS_ONEDNN else "torch")
@@ -582,9 +582,7 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setattr(
-        components, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed")
-    )
+    monkeypatch.setattr(module, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed"))
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:

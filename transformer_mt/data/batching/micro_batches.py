@@ -11,7 +11,7 @@ from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
-from transformer_mt.kernels.shapes import padded_lengths, padded_rows, padded_sequences
+from transformer_mt.kernels.shapes import padded_lengths, padded_sizes
 
 
 def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
@@ -87,11 +87,12 @@ def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = Fal
         longest, counts = np.unique(lengths, return_counts=True)
         sizes = counts.tolist()
         # Both sides have the same shapes, so that self-attention and cross-attention share them.
-        shapes = list(zip(map(padded_sequences, sizes), longest.tolist(), strict=True))
+        sequences = padded_sizes(counts, steps=4).tolist()
+        shapes = list(zip(sequences, longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
     src_rows, tgt_rows = len(src), len(tgt)
     if few_shapes:
-        src_rows, tgt_rows = padded_rows(src_rows), padded_rows(tgt_rows)
+        src_rows, tgt_rows = padded_sizes(np.array([src_rows, tgt_rows]), steps=16).tolist()
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt
     tgt_in = shift_right(tgt, tgt_lengths)
