@@ -7,6 +7,7 @@ only regular files are opened, and no more memory is asked for than its files ju
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -19,7 +20,7 @@ from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import cache_path, expand_user, read_regular, write_text
-from transformer_mt.registries import IMPORT_FORMATS, load
+from transformer_mt.registries import IMPORT_FORMATS
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -143,7 +144,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     states = [(name, *_identity(folder / name)) for name in names]
     identity = cache.key(_IMPORT_VERSION, str(folder.resolve()), states)
     entry = cache_path(cache_dir) / "imported" / identity
-    convert = load(IMPORT_FORMATS, kind)
+    convert = resolve_name(IMPORT_FORMATS[kind])
     cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
 

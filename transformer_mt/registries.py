@@ -1,16 +1,12 @@
 """The extension points: names that settings accept, and where each is implemented.
 
 This is the only list of these names: settings are checked against it, ``--help`` and
-``configs/README.md`` print it, and ``load`` imports what is used. A value is a path,
-``package.module:name``, so that ``--help`` needs no PyTorch; in a program of your own it may also
-be the object itself.
+``configs/README.md`` print it. A value is a path, ``package.module:name``, which
+``pkgutil.resolve_name`` imports when it is used, so that ``--help`` needs no PyTorch.
 """
 
-from pkgutil import resolve_name
-from typing import Any
-
-Registry = dict[str, Any]
-"""Name → path of its implementation, or the implementation itself."""
+Registry = dict[str, str]
+"""Name → path of its implementation."""
 
 ENGINES: Registry = {
     "torch": "transformer_mt.decode.engines.selection:build_torch",
@@ -78,9 +74,3 @@ IMPORT_FORMATS: Registry = {
     "marian": "transformer_mt.conversion.marian_import:import_model",
 }
 """Models of Hugging Face transformers that are used like model folders, by ``model_type``."""
-
-
-def load(registry: Registry, name: str) -> Any:
-    """The implementation of a registered name; imports its module."""
-    entry = registry[name]
-    return resolve_name(entry) if isinstance(entry, str) else entry

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from omegaconf import MISSING
 
-from transformer_mt import files
 from transformer_mt.config.augment import AugmentConfig
 from transformer_mt.config.checks import Checked, choice, number, one_of, require, require_language
 from transformer_mt.errors import InputError
+from transformer_mt.files import expand_user
 
 _COLUMNS = ("src_column", "tgt_column")
 
@@ -160,7 +160,7 @@ class SourceConfig:
         paths = {}
         for name in () if self.kind in NOT_FILES else self.kind.split("+"):
             if value := getattr(self, name):
-                path = files.expand_user(value)
+                path = expand_user(value)
                 path = path.parent.resolve() / path.name  # of a link, not of its target
                 # Not Path.is_dir, which raises inside another user's folder.
                 if name != "hub" or os.path.isdir(path):  # noqa: PTH112
@@ -274,7 +274,7 @@ class DataConfig(Checked, prefix="data."):
         for key in ("src_lang", "tgt_lang"):
             require_language(f"data.{key}", getattr(self, key))
         if self.mirror is not None:
-            self._read_mirror(files.expand_user(self.mirror).resolve())
+            self._read_mirror(expand_user(self.mirror).resolve())
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
         for source in (*self.train, *self.valid, *self.test):

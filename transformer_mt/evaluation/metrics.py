@@ -8,6 +8,7 @@ and perplexity, which also read the source, are in ``source_metrics.py``.
 
 import re
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
@@ -18,7 +19,7 @@ from sacrebleu.metrics.ter import TER
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
-from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS, load
+from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -122,7 +123,7 @@ def make_metric(name: str, tgt_lang: str | None) -> Metric:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
     known = METRICS | PROTOCOLS | VALIDATION_METRICS
-    metric: Metric = load(known, name)(base_language(tgt_lang or ""))
+    metric: Metric = resolve_name(known[name])(base_language(tgt_lang or ""))
     return metric
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from transformer_mt import files
@@ -29,7 +30,7 @@ from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model_folder import model_files
-from transformer_mt.registries import SOURCE_METRICS, load
+from transformer_mt.registries import SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def _add_source_scores(
     assert source is not None
     hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
     translator = None if system is None else system.translator
-    added: dict[str, Score] = load(SOURCE_METRICS, name)(
+    added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
         job, translator, hypotheses, source, reference
     )
     for scored in evaluation.systems:

@@ -4,6 +4,7 @@ import logging
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
@@ -17,7 +18,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import EXPORT_FORMATS, load
+from transformer_mt.registries import EXPORT_FORMATS
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ def export(job: ExportJob) -> Path:
     source, output = model_folder.locate(job.model), files.expand_user(job.output)
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     with files.new_folder(output.resolve()) as folder:
-        kind = load(EXPORT_FORMATS, job.format)(loaded, folder, job.compute_type)
+        kind = resolve_name(EXPORT_FORMATS[job.format])(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pkgutil import resolve_name
 from statistics import fmean
 
 from transformer_mt.config import TrainJob
@@ -18,7 +19,7 @@ from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, load
+from transformer_mt.registries import VALIDATION_METRICS, VALIDATION_SOURCE_METRICS
 from transformer_mt.training.validation import ValidationResult
 
 _NUM_SAMPLES = 5
@@ -96,7 +97,7 @@ class TranslationValidator:
     ) -> dict[str, float]:
         """The metric ``train.best_by``, which reads the source, of all translated lines."""
         name, lines = self.job.train.best_by, sorted(hypotheses)
-        scores: dict[str, Score] = load(VALIDATION_SOURCE_METRICS, name)(
+        scores: dict[str, Score] = resolve_name(VALIDATION_SOURCE_METRICS[name])(
             self.job.train,
             translator,
             {"": [hypotheses[i] for i in lines]},

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compil
 from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import SCHEDULES, load
+from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError
@@ -121,7 +122,7 @@ class Trainer:
         self.state, self._restored_metrics = restored
         if self._restored_metrics:
             self.state.record_validation(self._restored_metrics, config.best_by)
-        self._schedule: Callable[..., float] = load(SCHEDULES, job.schedule.name)
+        self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
         self._lr = 0.0  # of the latest update
         self._sums = MetricSums(world, self.state.totals)
         self._monitor: Monitor

@@ -132,14 +132,15 @@ def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def fail_halfway(_: Any, folder: Path, __: Any) -> str:
+    (folder / "half").write_text("x")
+    raise OSError(28, "No space left on device")
+
+
 def test_failure_leaves_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Any, folder: Path, __: Any) -> str:
-        (folder / "half").write_text("x")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setitem(EXPORT_FORMATS, "hub", fail)
+    monkeypatch.setitem(EXPORT_FORMATS, "hub", f"{__name__}:fail_halfway")
     with pytest.raises(OSError, match="No space left") as caught:
         export(model, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")

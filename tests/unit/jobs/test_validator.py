@@ -139,17 +139,18 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
     assert len(result.attention.tgt_in) <= 12
 
 
+def chrf1(language: str) -> CHRF:
+    assert language == "de"
+    return CHRF(char_order=1)
+
+
 def test_a_registered_metric_is_computed(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def chrf1(language: str) -> CHRF:
-        assert language == "de"
-        return CHRF(char_order=1)
-
     monkeypatch.setattr(
         validator_module, "translate_sharded", lambda _, lines, __: ["ein Hund"] * len(lines)
     )
-    monkeypatch.setitem(VALIDATION_METRICS, "chrf1", chrf1)
+    monkeypatch.setitem(VALIDATION_METRICS, "chrf1", f"{__name__}:chrf1")
     validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
     references = [pair.tgt for pair in PAIRS]
     expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [references]).score

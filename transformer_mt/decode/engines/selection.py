@@ -10,6 +10,7 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from transformer_mt import files, model_folder, run_layout
@@ -22,7 +23,7 @@ from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, 
 from transformer_mt.decode.engines.engine import Engine, UnavailableError
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.registries import ENGINES, load
+from transformer_mt.registries import ENGINES
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -156,7 +157,7 @@ def open_engine(name: str, request: EngineRequest) -> Engine:
     """
     choice("engine", name, "auto", *ENGINES)
     choice("compute_type", request.compute_type, *COMPUTE_TYPES)
-    engine: Engine = (_build_default if name == "auto" else load(ENGINES, name))(request)
+    engine: Engine = (_build_default if name == "auto" else resolve_name(ENGINES[name]))(request)
     if request.compute_type == "fast":
         message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
         if used != "float32":

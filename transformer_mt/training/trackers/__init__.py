@@ -18,6 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from PIL import Image
@@ -28,7 +29,7 @@ from transformer_mt.config import TrainJob, dotted
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.model.attention_maps import KINDS, AttentionMaps, heat_map
-from transformer_mt.registries import TRACKERS, load
+from transformer_mt.registries import TRACKERS
 
 PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
@@ -157,7 +158,7 @@ class _Recorder(threading.Thread):
     def run(self) -> None:
         """Runs in the thread."""
         try:
-            tracker: Any = load(TRACKERS, self._tracker)(self._run)
+            tracker: Any = resolve_name(TRACKERS[self._tracker])(self._run)
             if tracker.location:
                 self._log(logging.INFO, f"{self._tracker}: {tracker.location}")
             method = ""

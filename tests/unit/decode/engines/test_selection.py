@@ -156,8 +156,12 @@ def test_an_unavailable_ctranslate2_is_reported(
         choose("ctranslate2")
 
 
+def build_mine(_: Any) -> Built:
+    return Built("mine", "float32")
+
+
 def test_a_registered_engine_is_accepted(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(selection.ENGINES, "mine", lambda *_: Built("mine", "float32"))
+    monkeypatch.setitem(selection.ENGINES, "mine", f"{__name__}:build_mine")
     assert choose("mine") == ("mine float32", [])
     with pytest.raises(InputError, match="engine='none' is not one of: auto, torch, ctranslate2"):
         choose("none")
