@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
-from transformer_mt.files import open_regular, write_text
+from transformer_mt.files import open_regular, sync, write_text
 
 TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -55,6 +55,7 @@ class MetricsLog:
         try:
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+            sync(self._path)  # a checkpoint may follow, which is resumed from after a power failure
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
