@@ -113,7 +113,7 @@ class TorchEngine:
         if self.device.type == "cuda":
             default = gpu_batch_tokens(models, dtype.itemsize)
         self._config, self._batch_tokens = config, config.batch_tokens or default
-        self._models = [for_inference(each, dtype) for each in models]
+        self.models = [for_inference(each, dtype) for each in models]
 
     @torch.inference_mode()
     def search(
@@ -134,7 +134,7 @@ class TorchEngine:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
-            step: StepFunction = ModelStep(self._models, src, beams)
+            step: StepFunction = ModelStep(self.models, src, beams)
             if config.min_length or config.no_repeat_ngram or prefixes is not None:
                 min_lengths = [min(config.min_length, limits[i]) for i in batch]
                 own = [Prefix() if prefixes is None else prefixes[i] for i in batch]
@@ -188,7 +188,7 @@ class TorchEngine:
     def _log_probs(self, src: Packed, tgt_in: Packed, tgt_out: Tensor) -> Tensor:
         """[N] log-probabilities of the packed target tokens of a batch."""
         members = []
-        for model in self._models:
+        for model in self.models:
             hidden = model.decode(tgt_in, model.encode(src), src)
             parts = [
                 model.logits(rows).float().log_softmax(-1).gather(1, tokens[:, None])[:, 0]
@@ -204,7 +204,7 @@ class TorchEngine:
         """See ``Engine``; an ensemble aligns with its first model."""
 
         def align(batch: list[int]) -> list[list[Link]]:
-            attention = soft_alignment(self._models[0], [pairs[i] for i in batch])
+            attention = soft_alignment(self.models[0], [pairs[i] for i in batch])
             return [
                 word_alignment(weights, *words[i])
                 for weights, i in zip(attention, batch, strict=True)
