@@ -10,8 +10,7 @@ The layers are the same, so the import is exact; only dimensions and pieces are 
   ``<s>`` that its decoder does not start with, as in newer models, is left out: no text has it.
 
 A folder is not trusted: names, shapes and sizes are checked before weights are read, and nothing in
-it can name code to run. Other values are checked where they are used: whatever error a wrong one
-leads to says so in one line.
+it can name code to run.
 """
 
 import re
@@ -30,6 +29,13 @@ from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, Tokenizer, read_pieces
 from transformer_mt.errors import InputError, first_line, printable
 
+_SIZES = {
+    **dict.fromkeys(("d_model", "vocab_size", "decoder_start_token_id"), int),
+    **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"), int),
+    **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"), int),
+}
+"""What a ``config.json`` must have."""
+_ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 """Our special symbols, by id."""
 _MAX_FILE_BYTES = 2**24
@@ -52,16 +58,12 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
         if str(folder) in str(error):
             raise
         raise InputError(f"cannot use the model {folder}: {error}") from None
-    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {printable(first_line(error)[:200])}"
-        raise InputError(f"cannot use the model {folder}: {reason}") from error
 
 
 def _import(folder: Path, output: Path, reference: str) -> None:
-    settings = _read(folder / "config.json")
-    tokenizer = _read(folder / "tokenizer_config.json", optional=True)
-    separate = bool(tokenizer.get("separate_vocabs"))
-    vocabularies = _vocabularies(folder, settings["decoder_start_token_id"], separate=separate)
+    settings = _read(folder / "config.json", _SIZES)
+    tokenizer = _read(folder / "tokenizer_config.json", {}, optional=True)
+    vocabularies = _vocabularies(folder, settings, separate=bool(tokenizer.get("separate_vocabs")))
     source, target = vocabularies[0], vocabularies[-1]
     model = _model_config(settings)
     if model.tied_embeddings == "all" and source.pieces != target.pieces:
@@ -77,20 +79,33 @@ def _import(folder: Path, output: Path, reference: str) -> None:
             ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
             files.write_json(output / name, ids)
     for name in names:
-        (output / name).write_bytes(files.read_regular(folder / name, _MAX_FILE_BYTES))
+        try:
+            (output / name).write_bytes(files.read_regular(folder / name, _MAX_FILE_BYTES))
+        except OSError as error:
+            raise InputError(f"cannot read {folder / name}: {error.strerror}") from None
     Tokenizer.load(output)  # reports damaged files
     model_folder.write_config(output, job, output)
 
 
-def _read(path: Path, *, optional: bool = False) -> dict[str, Any]:
+def _read(path: Path, types: Mapping[str, type], *, optional: bool = False) -> dict[str, Any]:
     """The object in a JSON file."""
-    if optional and not path.exists():
-        return {}
     try:
-        content: dict[str, Any] = files.read_json(path, {})
+        content: dict[str, Any] = files.read_json(path, types)
+    except FileNotFoundError:
+        if optional:
+            return {}
+        raise InputError(f"cannot read {path}: there is no such file") from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {printable(first_line(error))}") from None
     return content
+
+
+def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
+    """A number of a configuration, if it is there."""
+    value = settings.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e9:
+        raise InputError(f"{key}={printable(str(value)[:40])} is not a number, or too large")
+    return value
 
 
 def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
@@ -98,7 +113,9 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
         sizes = settings[f"encoder_{key}"], settings[f"decoder_{key}"]
         if sizes[0] != sizes[1]:
             raise InputError(f"its encoder and decoder differ in {key}: {sizes[0]} and {sizes[1]}")
-    activation = settings["activation_function"]
+    activation = str(settings.get("activation_function"))
+    if activation not in _ACTIVATIONS:
+        raise InputError(f"activation_function={printable(activation[:40])} is not supported")
     shared = settings.get("share_encoder_decoder_embeddings", True) is True
     tied = settings.get("tie_word_embeddings", True) is True
     return ModelConfig(
@@ -107,28 +124,42 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
         num_heads=settings["encoder_attention_heads"],
         num_encoder_layers=settings["encoder_layers"],
         num_decoder_layers=settings["decoder_layers"],
-        dropout=settings.get("dropout", 0.1),
-        attention_dropout=settings.get("attention_dropout", 0.0),
-        activation_dropout=settings.get("activation_dropout", 0.0),
+        dropout=_number(settings, "dropout", 0.1),
+        attention_dropout=_number(settings, "attention_dropout", 0),
+        activation_dropout=_number(settings, "activation_dropout", 0),
         attention_bias=True,
         output_bias=True,
-        activation="swish" if activation == "silu" else activation,
+        activation=_ACTIVATIONS[activation],
         layer_norm_eps=LAYER_NORM_EPS,
         scale_embeddings=settings.get("scale_embedding", False) is True,
         tied_embeddings="none" if not tied else "all" if shared else "decoder",
     )
 
 
-def _vocabularies(folder: Path, start: int, *, separate: bool) -> list[Vocabulary]:
-    """The vocabularies of source and target, or one for both.
-
-    ``start`` is the id of the symbol that the decoder starts with.
-    """
+def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
+    """The vocabularies of source and target, or one for both."""
+    start = settings["decoder_start_token_id"]
     if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
         pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
+        _check_size(settings, "vocab_size", pieces)
+        if start != BOS:
+            raise InputError(f"decoder_start_token_id={start} is not the id of <s>")
         return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
-    theirs = [read_pieces(folder / name) for name in run_layout.PIECES[: 1 + separate]]
+    theirs = [read_pieces(folder / run_layout.PIECES[0])]
+    _check_size(settings, "vocab_size", theirs[0])
+    if separate:
+        theirs.append(read_pieces(folder / run_layout.PIECES[1]))
+        _check_size(settings, "decoder_vocab_size", theirs[1])
+    if not 0 <= start < len(theirs[-1]):
+        raise InputError(f"decoder_start_token_id={start} is not an id of its vocabulary")
     return [_renumbered(pieces, theirs[-1][start]) for pieces in theirs]
+
+
+def _check_size(settings: Mapping[str, Any], key: str, pieces: list[str]) -> None:
+    size = settings.get(key, settings["vocab_size"])
+    if size != len(pieces):
+        found = printable(str(size)[:40])
+        raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={found}")
 
 
 def _renumbered(theirs: list[str], start: str) -> Vocabulary:
@@ -158,9 +189,9 @@ def _job(
     reference: str,
 ) -> TrainJob:
     """The configuration of the model folder."""
-    search = {**settings, **_read(folder / "generation_config.json", optional=True)}
+    search = {**settings, **_read(folder / "generation_config.json", {}, optional=True)}
     longest = search.get("max_length")
-    longest_source = min(settings.get("max_position_embeddings", 512), 512)
+    longest_source = min(_number(settings, "max_position_embeddings", 512), 512)
     if type(limit := tokenizer.get("model_max_length")) is int:
         longest_source = min(longest_source, limit)
     source = _language(tokenizer.get("source_lang"), "und")
@@ -177,11 +208,11 @@ def _job(
         model=model,
         train=TrainConfig(init_from=reference),
         decode=DecodeConfig(
-            beam_size=search.get("num_beams", 1),
+            beam_size=int(_number(search, "num_beams", 1)),
             # The inverse of ``transformers_model.generation_settings``.
-            length_penalty=round(max(search.get("length_penalty", 1.0), 0) / 0.8, 6),
+            length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
             max_length=max(longest - 2, 1) if type(longest) is int else None,
-            max_source_tokens=max(longest_source - 1, 1),
+            max_source_tokens=int(max(longest_source - 1, 1)),
         ),
         card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),
     )

@@ -70,6 +70,9 @@ def read_weights(
     else:
         tensors = _read_pickle(path)
         check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
+            raise InputError(f"{path}: {printable(name[:100])} is not a matrix of numbers")
     return tensors
 
 
