@@ -29,7 +29,13 @@ from transformer_mt.data.store.encode import (
     held_out_hashes,
     read_chunks,
 )
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
+from transformer_mt.data.store.token_store import (
+    Corpus,
+    Side,
+    TokenStore,
+    damaged,
+    write_corpus,
+)
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -44,6 +50,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
+from transformer_mt.errors import first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -96,7 +103,11 @@ class Prepared:
     @property
     def report(self) -> dict[str, Any]:
         """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-        return dict(read_json(self.corpus / REPORT))
+        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
+        try:
+            return dict(read_json(self.corpus / REPORT, types))
+        except (FileNotFoundError, ValueError) as error:
+            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
 
 
 def prepare(job: TrainJob) -> Prepared:

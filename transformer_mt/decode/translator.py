@@ -293,7 +293,7 @@ class Translator:
 
     def _split(self, ids: list[int], tag: str, prefix: str) -> list[_Part]:
         """The parts of a long line: each has the tag, only the first one the prefix."""
-        tag_ids = ids[:1] if tag else []
+        tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
         limit = max(1, self._max_source_tokens - len(tag_ids))
         texts = split_long(ids[len(tag_ids) :], limit, self.tokenizer)
         sources = [(*tag_ids, *text) for text in texts]

@@ -48,13 +48,13 @@ class Ranks:
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything else that sets its variables, started this process."""
-    return "WORLD_SIZE" in os.environ
+    """Whether torchrun, or anything else that sets both of its variables, started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def env_size() -> int:
     """Number of ranks; 1 without a launcher."""
-    return int(os.environ.get("WORLD_SIZE", 1))
+    return int(os.environ["WORLD_SIZE"]) if under_launcher() else 1
 
 
 def env_rank() -> int:

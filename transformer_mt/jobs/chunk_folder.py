@@ -75,10 +75,7 @@ class ChunkFolder:
             )
         self._delete(".*.tmp")
         for part in self.path.glob("*.part"):
-            with part.open("rb") as file:
-                checksum = file.readline().strip().decode(errors="replace")
-                is_intact = checksum == hashlib.file_digest(file, "sha256").hexdigest()
-            if not is_intact:
+            if not _is_intact(part):
                 log.warning("%s is damaged: its lines are translated again", part)
                 part.unlink()
         files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
@@ -96,11 +93,10 @@ class ChunkFolder:
         return self._part(number).exists()
 
     def write(self, number: int, text: bytes, stats: InputStats) -> None:
-        """Writes the output of a chunk: a line with its checksum, its statistics, its text."""
-        content = json.dumps(vars(stats)).encode() + b"\n" + text
-        checksum = hashlib.sha256(content).hexdigest().encode()
+        """Writes the output of a chunk, after a line with its checksum and statistics."""
+        header = {"sha256": hashlib.sha256(text).hexdigest(), "stats": vars(stats)}
         with files.atomic(self._part(number)) as temporary:
-            temporary.write_bytes(checksum + b"\n" + content)
+            temporary.write_bytes(json.dumps(header).encode() + b"\n" + text)
 
     def join(self, target: Path, chunks: int) -> InputStats:
         """Joins the chunks to the output, and deletes them."""
@@ -108,8 +104,7 @@ class ChunkFolder:
         with files.atomic(target) as temporary, temporary.open("wb") as out:
             for number in range(chunks):
                 with self._part(number).open("rb") as part:
-                    part.readline()  # the checksum, which was verified or has just been written
-                    own = json.loads(part.readline())
+                    own = json.loads(part.readline())["stats"]
                     for kind, count in own["counts"].items():
                         stats.add(kind, own["first"].get(kind), count)
                     shutil.copyfileobj(part, out)
@@ -118,3 +113,13 @@ class ChunkFolder:
 
     def _part(self, number: int) -> Path:
         return self.path / f"{number:08d}.part"
+
+
+def _is_intact(part: Path) -> bool:
+    """Whether a finished chunk has the checksum in its first line."""
+    try:
+        with part.open("rb") as file:
+            header = json.loads(file.readline())
+            return bool(header["sha256"] == hashlib.file_digest(file, "sha256").hexdigest())
+    except (ValueError, KeyError, TypeError):
+        return False

@@ -22,20 +22,24 @@ from transformer_mt.registries import EXPORT_FORMATS
 
 log = logging.getLogger(__name__)
 
-_MAX_CARD_BYTES = 2**22
-
 
 def export(job: ExportJob) -> Path:
     """Converts a model folder to another format; returns the new folder.
 
     Raises:
-        InputError: The model folder is missing or damaged, the format cannot represent its model,
-            or a library is missing.
-        OSError: The output is not a new or empty folder.
+        InputError: The model folder is missing or damaged, the output is not a new or empty folder
+            outside it, the format cannot represent the model, or a library is missing.
     """
     source, output = model_folder.locate(job.model), files.expand_user(job.output)
+    folder, target = source.resolve(), output.resolve()
+    if target.is_relative_to(folder) or folder.is_relative_to(target):
+        raise InputError(
+            f"output={output} overlaps the model folder {source}: choose a folder outside it"
+        )
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(f"output={output} exists and is not an empty folder: choose another")
     loaded = LoadedFolder(source, *model_folder.load_model(source))
-    with files.new_folder(output.resolve()) as folder:
+    with files.new_folder(target) as folder:
         kind = resolve_name(EXPORT_FORMATS[job.format])(loaded, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
@@ -121,15 +125,11 @@ def to_argos(source: LoadedFolder, folder: Path, compute_type: str | None) -> st
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
-    """Copies what a translation needs, and the model card, or writes one."""
+    """Copies what a translation needs, and writes the model card, or copies an edited one."""
     for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
     copy_vocabulary(source.path, folder)
     if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
         files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    for name in (run_layout.MODEL_CARD, run_layout.CURVES):
-        if (source.path / name).exists():
-            (folder / name).write_bytes(files.read_regular(source.path / name, _MAX_CARD_BYTES))
-    if not (folder / run_layout.MODEL_CARD).exists():
-        write_model_card(folder, scores, source.path.resolve().name)
+    write_model_card(source.path, scores, folder)
     return "a model repository"

@@ -12,7 +12,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import split_tag, tag_names
+from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
@@ -106,6 +106,8 @@ class LineProcessor:
                 f"alignment=true does not work with data.normalization={data.normalization}"
                 ", which changes the words of the line"
             )
+        if job.tag is not None:
+            check_tag(job.tag, request.tokenizer.tags)
         if job.nbest > config.beam_size and not config.sampling:
             raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
@@ -129,7 +131,7 @@ class LineProcessor:
         """Everything that the output depends on, the input aside, as JSON values."""
         settings = asdict(self._request.config)
         del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
-        for key in ("nbest", "format", "split", "markup", "alignment", "tag"):
+        for key in ("nbest", "format", "split", "markup", "alignment"):
             settings[key] = getattr(self._job, key)
         for key in ("prefix", "score"):
             aligned = self.aligned_file if getattr(self._job, key) else None
@@ -138,6 +140,11 @@ class LineProcessor:
         settings["compute_type"] = engine.compute_type
         if self._job.format == "jsonl" or engine.compute_type != "float32":
             settings["engine"] = engine.name  # else all give the same text
+        data = self._request.trained.data
+        settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
+        if self._request.tokenizer.tags:
+            languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
+            settings["tag"] = [self._job.tag, languages]
         return {"model": self._request.checksums, **settings, "version": __version__}
 
     def log_input_stats(self, stats: InputStats) -> None:

@@ -1,13 +1,13 @@
 """The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
 
-Everything in it is read from the folder. Facts that are not there, as in a folder downloaded from
-the Hub, are left out.
+Everything in it is read from the run folder. Facts that are not there, as in a folder downloaded
+from the Hub, are left out.
 """
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -19,56 +19,67 @@ from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.data.text.languages import base_language
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import atomic, read_json, write_text
+from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCardData
 
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
+_LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+_MAX_CARD_BYTES = 2**22
+_START = {"version": str, "parameters": int, "devices": list, "threads": int}
+"""Types of the values of a start in ``run.json`` that the card shows."""
+_END = {"averaged_updates": list}
+_CLEANING = {"total": int, "kept": int}
+_STATE = {"step": int, "seconds": float}
 
 log = logging.getLogger(__name__)
 
 
-def write_model_card(folder: Path, scores: Sequence[Score] | None, name: str | None = None) -> None:
+def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
     """Writes the card and the picture of the training curves.
 
-    An edited card, which lacks ``MARKER``, is kept.
-
-    Args:
-        folder: The run folder.
-        scores: Scores of the test set, if there are any.
-        name: Name of the model unless ``card.name`` is set; None for that of the folder.
+    They go to the run folder itself or to ``to``. An edited card of the run folder, which lacks
+    ``MARKER``, is kept, or copied.
 
     Raises:
         InputError: The configuration is missing or damaged.
     """
-    from transformer_mt.evaluation import charts  # loads matplotlib: a second
-
-    path = folder / run_layout.MODEL_CARD
-    if path.exists() and MARKER not in path.read_text(encoding="utf-8", errors="replace"):
+    folder, path = to or run_dir, run_dir / run_layout.MODEL_CARD
+    edited = None
+    if path.exists() and MARKER.encode() not in (card := read_regular(path, _MAX_CARD_BYTES)):
         log.info("%s has been edited and is kept", path)
-        return
-    image = charts.curve_image(read_records(folder))
-    if image is not None:
-        with atomic(folder / run_layout.CURVES) as temporary:
-            temporary.write_bytes(image)
-    job = model_folder.read_config(folder)
-    name = job.card.name or name or folder.resolve().name
-    write_text(path, _render(folder, job, name, scores or []))
+        if to is None:
+            return
+        edited = card.decode(errors="replace")
+    has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
+    text = edited or _render(run_dir, scores or [], has_curves=has_curves)
+    write_text(folder / run_layout.MODEL_CARD, text)
 
 
-def _render(folder: Path, job: TrainJob, name: str, scores: Sequence[Score]) -> str:
+def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+    """The object in a file; empty if it is missing or damaged, or lacks one of these values."""
+    try:
+        content: dict[str, Any] = read_json(path, types)
+    except (OSError, ValueError):
+        return {}
+    return content
+
+
+def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     from huggingface_hub import ModelCard  # takes a fraction of a second
 
-    info = _read_object(folder / run_layout.RUN_INFO)
-    start = info["starts"][-1] if info.get("starts") else {}
-    counts = Counter(device["device"] for device in start.get("devices", ()))
-    latest = sorted((folder / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
-    states = [_read_object(path / run_layout.CHECKPOINT_STATE) for path in latest]
-    source = job.train.init_from or ""
+    job = model_folder.read_config(run_dir)
+    name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
+    info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
+    starts = [start for start in info.get("starts", []) if has_types(start, _START)]
+    end = info.get("end")
+    updates = end["averaged_updates"] if has_types(end, _END) else []
+    latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
+    states = [_read_object(path / run_layout.CHECKPOINT_STATE, _STATE) for path in latest]
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
     card = ModelCard.from_template(
         _metadata(job, name, scores),
@@ -76,32 +87,24 @@ def _render(folder: Path, job: TrainJob, name: str, scores: Sequence[Score]) -> 
         marker=MARKER,
         title=name,
         repository=name if "/" in name else f"ORG/{name}",
-        version=start.get("version", transformer_mt.__version__),
+        version=starts[-1]["version"] if starts else transformer_mt.__version__,
         job=job,
         source_tags=job.data.tags,
         segments=sum({score.tag: score.segments for score in scores}.values()),
-        tokenizers=[path.name for path in vocabulary_files(folder)],
+        tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid),
         test_data=_names(job.data.test),
         started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
-        cleaning=_read_object(folder / run_layout.CLEANING_REPORT),
+        cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
         state=states[0] if states else {},
-        averaged_updates=[f"{step:,}" for step in info.get("end", {}).get("averaged_updates", ())],
-        start=start,
-        hardware=", ".join(f"{count} × {device}" for device, count in counts.items()),
-        curves=run_layout.CURVES if (folder / run_layout.CURVES).exists() else None,
+        averaged_updates=[f"{step:,}" for step in updates if type(step) is int],
+        start=starts[-1] if starts else {},
+        hardware=_hardware(starts[-1]) if starts else "",
+        curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if it is missing or damaged."""
-    try:
-        return dict(read_json(path, {}))
-    except (OSError, ValueError):
-        return {}
 
 
 def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardData":
@@ -111,11 +114,12 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
     data = job.data
     languages = data.languages(None)
     directions = {languages, *data.tags.values()}
-    task = f"Translation {'-'.join(languages)}" if len(directions) == 1 else "Translation"
     results = [
         EvalResult(
             task_type="translation",
-            task_name=task,
+            task_name=f"Translation {'-'.join(languages)}"
+            if len(directions) == 1
+            else "Translation",
             metric_type=_METRIC_TYPES[score.name],
             metric_name=score.label,
             metric_value=round(score.score, 2),
@@ -126,11 +130,13 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
         if score.name in _METRIC_TYPES  # other kinds of BLEU would be taken for this one
     ]
     sources = [*data.train, *data.valid, *data.test]
-    ids = dict.fromkeys(str(source.hub) for source in sources if _is_on_hub(source))
+    ids = dict.fromkeys(source.hub for source in sources if source.hub and _is_hub_id(source))
     return ModelCardData(
-        language=[*dict.fromkeys(map(base_language, chain(languages, *data.tags.values())))],
+        language=[
+            *dict.fromkeys(map(base_language, chain(languages, *data.tags.values()))),
+        ],
         license=job.card.license,
-        library_name="transformer_mt",
+        library_name=_LIBRARY,
         pipeline_tag="translation",
         tags=["translation", "transformer"],
         datasets=[*ids] or None,
@@ -141,31 +147,58 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardDa
     )
 
 
-def _is_on_hub(source: SourceConfig) -> bool:
-    """Whether a source is a dataset of the Hub, and not a local copy of one."""
-    return source.hub is not None and not source.hub.startswith("/")
+def _is_hub_id(source: SourceConfig) -> bool:
+    return source.hub is not None and "hub" not in source.paths and not source.hub.startswith("/")
 
 
 def _dataset(sources: Sequence[SourceConfig]) -> dict[str, Any]:
     """Identification of a test set in ``model-index``."""
+    first = sources[0] if sources else None
+    if first is not None and len(sources) == 1 and first.hub and _is_hub_id(first):
+        return {
+            "dataset_type": first.hub,
+            "dataset_name": _names(sources),
+            "dataset_config": first.config,
+            "dataset_split": first.split,
+            "dataset_revision": first.revision,
+        }
     name = _names(sources) or "test"
-    if len(sources) != 1 or not _is_on_hub(sources[0]):
-        return {"dataset_type": re.sub(r"[^\w.-]+", "-", name).strip("-"), "dataset_name": name}
-    return {
-        "dataset_type": sources[0].hub,
-        "dataset_name": name,
-        "dataset_config": sources[0].config,
-        "dataset_split": sources[0].split,
-        "dataset_revision": sources[0].revision,
-    }
+    return {"dataset_type": re.sub(r"[^\w.-]+", "-", name).strip("-"), "dataset_name": name}
 
 
 def _names(sources: Sequence[SourceConfig]) -> str:
     """Short names of data sources, without the folders of this machine."""
     names = []
     for source in sources:
-        name = "built-in sample" if source.sample else source.name
-        name = Path(name).name if name.startswith("/") else name
-        part = source.sample or source.langs or source.split
-        names.append(f"{name} ({part})" if part else name)
+        if source.kind == "sample":
+            name = f"built-in sample ({source.sample})"
+        elif source.kind == "testset":
+            name = f"{source.testset} ({source.langs})"
+        elif _is_hub_id(source):
+            name = f"{source.hub} ({source.split})"
+        elif source.kind == "hub":
+            name = f"{Path(source.name).name} ({source.split})"
+        else:
+            name = Path(source.name).name
+        names.append(name)
     return ", ".join(dict.fromkeys(names))
+
+
+def _hardware(start: dict[str, Any]) -> str:
+    devices = (device for device in start["devices"] if has_types(device, {"device": str}))
+    counts = Counter(device["device"] for device in devices)
+    names = ", ".join(f"{count} × {name}" for name, count in counts.items())
+    threads = start["threads"]
+    return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"
+
+
+def _draw_curves(run_dir: Path, path: Path) -> bool:
+    """Draws loss and validation scores; False if there is nothing to draw."""
+    from transformer_mt.evaluation import charts  # loads matplotlib: a second
+
+    image = charts.curve_image(read_records(run_dir))
+    if image is None:
+        return False
+    with atomic(path) as temporary:
+        temporary.write_bytes(image)
+    return True

@@ -12,6 +12,7 @@ from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_stream import open_input, open_output
+from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +56,14 @@ def translate_document(job: TranslateJob) -> InputStats:
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     lines, stats = [unit.line.encode() for unit in document.units], InputStats()
-    output = processor.process_bytes(lines, 1, stats).decode()
-    text, failed = document.translated(output.split("\n")[:-1])
+    translations = list[str]()
+    with ProgressReporter("texts", "translated", total=len(lines)) as progress:
+        for start in range(0, len(lines), processor.chunk_lines):
+            chunk = lines[start : start + processor.chunk_lines]
+            output = processor.process_bytes(chunk, start + 1, stats).decode()
+            translations += output.split("\n")[:-1]
+            progress.update(len(translations))
+    text, failed = document.translated(translations)
     with open_output(job.output) as sink:
         sink.write(text.encode(encoding, "reference"))
         sink.flush()

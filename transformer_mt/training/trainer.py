@@ -167,7 +167,7 @@ class Trainer:
                 log.info("finished: %s", self.criteria.reason(state))
             weights = self.checkpoints.finish(state)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not (self._micro_batches and is_out_of_memory(error)):
                 raise
             raise InputError(self._memory_advice()) from None
         finally:
@@ -226,6 +226,7 @@ class Trainer:
         config, d_model = self._job.schedule, self._job.model.d_model
         self._lr = self._schedule(step, config, d_model, self.criteria.last_step)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
+        self._micro_batches = []  # if memory is exhausted later, it is not by this update
         if self._ema:
             self._ema.update(step)
         self._sums.add(result, num_targets)
@@ -236,12 +237,12 @@ class Trainer:
         self._micro_batches = self._batches.worst_case()
         self._train_step.gradient(self._micro_batches[:1], 1)
         self._train_step.optimizer.zero_grad()
+        self._micro_batches = []
 
     def _memory_advice(self) -> str:
         """What to do when the current update exhausts the memory."""
         max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
-        sizes = [len(batch.tgt_out) for batch in self._micro_batches]
-        targets = max(sizes, default=max_tokens)  # none before a validation
+        targets = max(len(batch.tgt_out) for batch in self._micro_batches)
         advice = "lower data.cleaning.max_tokens, or use a smaller model"
         if max_length < max_tokens:  # which must not be less
             less = max(max_length, min(max_tokens, targets) // 2)
@@ -278,6 +279,10 @@ class Trainer:
     def _save(self) -> None:
         """Starts to write a checkpoint, unless the run has diverged."""
         self._check_skipped()
+        for parameter in self.model.parameters():
+            if not parameter.isfinite().all():
+                step = self.state.step
+                raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
         self.checkpoints.save(self.state, self.model, self._optimizer_state())
 

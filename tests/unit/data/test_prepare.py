@@ -339,6 +339,20 @@ def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) 
         assert same == (shards == 1)
 
 
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", "null", '{"total": 84}', '{"dropped": 1}', b"\xff"]
+)
+def test_a_damaged_report_in_the_cache_is_a_one_line_error(
+    job: TrainJob, damage: str | bytes
+) -> None:
+    report = prepare(job).corpus / "cleaning.json"
+    report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
+    message = r"is damaged \(cleaning.json.*: delete the folder"
+    with pytest.raises(InputError, match=message) as error:
+        _ = prepare(job).report
+    assert "\n" not in str(error.value)
+
+
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
     write_tsv(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
     with pytest.raises(InputError, match="every training line is empty"):

@@ -37,9 +37,13 @@ def adopted(environ: dict[str, str]) -> dict[str, str]:
     return {name: environ[name] for name in OURS if name in environ}
 
 
-def test_a_rank_without_a_number_of_ranks_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("RANK", "3")
+@pytest.mark.parametrize("leftover", ["RANK", "WORLD_SIZE"])
+def test_a_single_launcher_variable_is_ignored(
+    monkeypatch: pytest.MonkeyPatch, leftover: str
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(leftover, "3")
     assert (env_rank(), env_size()) == (0, 1)
 
 

@@ -107,29 +107,31 @@ def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
     assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
 
 
-def test_the_card_of_the_run_is_exported(model: Path, tmp_path: Path) -> None:
+def test_an_edited_card_is_exported(model: Path, tmp_path: Path) -> None:
     (model / run_layout.MODEL_CARD).write_text("My model.\n")
-    (model / run_layout.CURVES).write_bytes(b"PNG")
     output = export(model, tmp_path / "out")
     assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
-    assert (output / run_layout.CURVES).read_bytes() == b"PNG"
-
-
-def test_a_model_without_a_card_gets_one(model: Path, tmp_path: Path) -> None:
-    assert "\n# model\n" in (export(model, tmp_path / "out") / "README.md").read_text()
 
 
 def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert "model.safetensors" in names(export(model, tmp_path / "out"))
-    for output in (tmp_path / "out", model, tmp_path):
-        with pytest.raises(OSError, match=f"Directory not empty: '{output}'"):
-            export(model, output)
-    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+    with pytest.raises(InputError, match="not an empty folder"):
+        export(model, tmp_path / "out")
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(NotADirectoryError, match=str(tmp_path / "file")):
+    with pytest.raises(InputError, match="not an empty folder"):
         export(model, tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("output", ["model", "model/export", ".", "link/x"])
+def test_output_that_overlaps_the_model_is_refused(
+    model: Path, tmp_path: Path, output: str
+) -> None:
+    (tmp_path / "link").symlink_to(model)
+    with pytest.raises(InputError, match="overlaps the model folder"):
+        export(model, tmp_path / output)
+    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
 
 
 def fail_halfway(_: Any, folder: Path, __: Any) -> str:

@@ -115,11 +115,15 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
     ("end", "text"),
     [
         ({"averaged_updates": [5, 1000]}, "average of the last 2 checkpoints, of updates 5, 1,000"),
-        ({"averaged_updates": [5]}, "checkpoint of update 5"),
-        ({}, "average of the last 5 checkpoints"),
+        (
+            {"averaged_updates": [5, "x", {}, None]},
+            "checkpoint of update 5",
+        ),
+        ({"averaged_updates": 5}, "average of the last 5 checkpoints"),
+        (None, "average of the last 5 checkpoints"),
     ],
 )
-def test_the_averaged_updates_are_named(folder: Path, end: dict[str, list[int]], text: str) -> None:
+def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) -> None:
     (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
     write_model_card(folder, read_scores(folder / "test.json"))
     assert f"| final weights | {text} |" in (folder / "README.md").read_text()
@@ -140,6 +144,12 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
                  "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> …"])', '["<2pt>"] + ',
                  'translate(text.split("\\n"), "<2pt>")'):  # fmt: skip
         assert fact in card.text, fact
+
+
+def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
+    (folder / "README.md").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
+        write_model_card(folder, read_scores(folder / "test.json"))
 
 
 def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
@@ -178,20 +188,41 @@ def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     assert "/home/me" not in ModelCard.load(folder / "README.md").text.split("```")[-1]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"[", b"[]", b"null", b"\xff", b"[" * 10**5])
-def test_what_a_folder_lacks_is_left_out(folder: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(None, b"", b"[", b"[]", b"null", b'{"starts": 3}', b"\xff", b"[" * 10**5),
+        b'{"starts": [1, {}], "total": "x", "kept": 1, "step": "1", "seconds": null}',
+        b'[{"name": "BLEU", "score": "high", "signature": 1, "segments": 1}]',
+        b'[{"name": "BLEU", "score": 1, "signature": 1, "segments": Infinity}]',
+    ],
+)
+def test_what_a_folder_lacks_is_left_out(
+    folder: Path, content: bytes | None, tmp_path: Path
+) -> None:
     names = ("test.json", "run.json", "data/cleaning.json", "metrics.jsonl")
     for name in (*names, "checkpoints/step_00000020/state.json"):
         if content is None:
             (folder / name).unlink()
         else:
             (folder / name).write_bytes(content)
-    write_model_card(folder, read_scores(folder / "test.json"))
-    card = ModelCard.load(folder / "README.md")
+    output = tmp_path / "published"
+    output.mkdir()
+    write_model_card(folder, read_scores(folder / "test.json"), output)
+    card = ModelCard.load(output / "README.md")
     assert card.data.eval_results is None
     assert "## Scores" not in card.text
     assert "hardware" not in card.text
-    assert not (folder / "curves.png").exists()
+    assert [path.name for path in output.iterdir()] == ["README.md"]
+    assert not (folder / "README.md").exists()
+
+
+def test_a_damaged_device_is_left_out(folder: Path) -> None:
+    start = {**START, "devices": [1, *START["devices"]]}
+    (folder / "run.json").write_text(json.dumps({"starts": [start]}))
+    write_model_card(folder, read_scores(folder / "test.json"))
+    text = (folder / "README.md").read_text()
+    assert "| hardware | 2 × H100 |" in text
 
 
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

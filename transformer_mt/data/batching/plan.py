@@ -16,6 +16,10 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.store.token_store import Indices, TokenStore
+from transformer_mt.errors import InputError
+
+_MAX_EPOCH_FACTOR = 100
+"""Maximum size of an epoch relative to the corpus; a larger one is refused."""
 
 CHUNKS_PER_BATCH = 8
 """Chunks in a global batch: the paper's number of GPUs."""
@@ -154,14 +158,25 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     Args:
         config: Weights or temperature.
         source_sizes: Number of pairs of each source, after cleaning.
+
+    Raises:
+        InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
     if not config.weights and config.temperature == 1 and all(source_sizes):
         return []
     weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
-    return [
+    times = [
         max(weight, 1 / size) * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
         for weight, size in zip(weights, source_sizes, strict=True)
     ]
+    total, pairs = np.dot(times, source_sizes), sum(source_sizes)
+    if total > _MAX_EPOCH_FACTOR * pairs:
+        raise InputError(
+            f"data.weights={list(config.weights)} make an epoch of {total:.3g} pairs from "
+            f"{pairs:,}: a weight is how often a pair occurs in an epoch; set it as in "
+            "data.weights=[1, 0.5]"
+        )
+    return times
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

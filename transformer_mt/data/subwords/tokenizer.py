@@ -312,6 +312,7 @@ def train_tokenizer(
         )
     except RuntimeError as error:
         reason = str(error).rpartition("] ")[2] or "every training line is empty"
+        reason = reason.replace(" with --character_coverage option", "")
         raise InputError(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None

@@ -3,6 +3,7 @@
 import bz2
 import codecs
 import gzip
+import hashlib
 import io
 import lzma
 import re
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import expand_user, sha256
+from transformer_mt.files import expand_user
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
@@ -159,9 +160,12 @@ class AlignedFile:
         self._name = f"{key}={path}"
         if path.exists() and not path.is_file():
             raise InputError(f"{self._name} must be a file, because it is read twice")
-        self._num_lines = sum(1 for _ in read_lines(path))
-        self.checksum = sha256(path)
-        """SHA-256 of the file."""
+        self._num_lines, digest = 0, hashlib.sha256()
+        for line in read_lines(path):
+            self._num_lines += 1
+            digest.update(line.encode() + b"\n")
+        self.checksum = digest.hexdigest()
+        """SHA-256 of its lines."""
         self._lines, self._next_line = read_lines(path), 1
 
     def check_line_count(self, num_lines: int) -> None:

@@ -48,7 +48,8 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> Path:
     record = {"model": request.checksums[0], "version": _VERSION}
     in_folder = request.folder / run_layout.CTRANSLATE2
     in_cache = files.cache_path(request.cache_dir) / "ctranslate2" / request.checksums[0][:16]
-    has_links = in_folder.is_symlink() or (request.folder / run_layout.WEIGHTS).is_symlink()
+    links = in_folder, in_folder / compute_type, request.folder / run_layout.WEIGHTS
+    has_links = any(path.is_symlink() for path in links)
     obstacles: list[str] = []
     for place in [in_cache] if has_links else [in_folder, in_cache]:
         target = place / compute_type
@@ -70,9 +71,10 @@ def find_or_convert(request: "EngineRequest", compute_type: str) -> Path:
 
 
 def _was_made_from(record: dict[str, Any], converted: Path) -> bool:
-    """Whether a folder has a conversion with this record."""
+    """Whether a folder has a conversion with this record, and regular files only."""
     try:
-        return record.items() <= files.read_json(converted / _MADE_FROM, {}).items()
+        found = files.read_json(converted / _MADE_FROM, {})
+        return record.items() <= found.items() and all(map(Path.is_file, converted.iterdir()))
     except (OSError, ValueError):
         return False
 

@@ -118,6 +118,12 @@ def test_a_source_of_weight_0_occurs_in_no_shard(tmp_path: Path) -> None:
     assert pairs.tolist() == list(range(50, 400))
 
 
+def test_a_source_that_no_shard_would_have_is_refused(tmp_path: Path) -> None:
+    corpus = random_corpus(tmp_path, 1, 400, 40, 50, 350)  # 1 or 2 pairs in each
+    with pytest.raises(InputError, match="source 1 is so small that none of its pairs"):
+        ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
+
+
 def test_the_first_shard_is_one_with_updates(tmp_path: Path) -> None:
     corpus = random_corpus(tmp_path, 1, 400, 7, 397, 3)
     plan = ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 1])
@@ -333,3 +339,9 @@ def test_a_source_of_any_weight_occurs() -> None:
     store = dataclasses.replace(store_of_lengths(*realistic_lengths(0, 50)), source_sizes=(50,))
     plan = BatchPlan(store, 2000, 1, epoch_weights(config(weights=[1, 1, 1e-9]), SIZES)[2:])
     assert [len(np.concatenate(plan[step].chunks)) for step in range(3)] == [1, 1, 1]
+
+
+def test_weights_of_a_huge_epoch_are_rejected() -> None:
+    with pytest.raises(InputError, match=r"make an epoch of 1e\+10 pairs from 1,250: "):
+        epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
+    assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]

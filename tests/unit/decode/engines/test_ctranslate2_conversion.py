@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -214,6 +215,19 @@ def test_a_read_only_folder_is_used(folder: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Path, "mkdir", read_only)
     assert convert(folder) == place
+
+
+@pytest.mark.parametrize("name", ["model.bin", "shared_vocabulary.json", "made_from.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_files_that_never_end_are_not_read(folder: Path, name: str, kind: str) -> None:
+    place = convert(folder)
+    (place / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(place / name)
+    else:
+        (place / name).symlink_to("/dev/zero")
+    assert convert(folder) == place
+    ct2.Translator(str(place))
 
 
 def test_one_of_several_processes_says_that_it_has_converted(
