@@ -182,7 +182,9 @@ class Plan:
         project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))
         module, _, function = project["project"]["scripts"]["mt-train"].partition(":")
         start = f"from {module} import {function}; {function}()"
-        return [sys.executable, "-c", start, *mt_train_overrides(folder, recipe), *self.overrides]
+        # -P: otherwise the package of the working folder would come before that of the checkout.
+        program = [sys.executable, "-P", "-c", start]
+        return [*program, *mt_train_overrides(folder, recipe), *self.overrides]
 
     def environ(self) -> dict[str, str]:
         """All environment variables of the run."""

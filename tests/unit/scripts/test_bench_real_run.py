@@ -198,6 +198,8 @@ def checkout(tmp_path: Path) -> Path:
 @pytest.fixture
 def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(process, "SAMPLE_SECONDS", 0.05)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fake.py").write_text("raise SystemExit(9)\n")  # not the package of the checkout
     small = ["--corpus", "sample", "--pairs", "100", "--valid-pairs", "20", "--vocab", "400"]
     return [*small, "--model", "tiny", "--folder", str(tmp_path / "out"), "--minutes", "0.02"]
 
