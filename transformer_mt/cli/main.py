@@ -169,7 +169,11 @@ def _run_with_hydra(
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
             added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
-        overrides = with_experiment(overrides, command, _search_path(flags))
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd", type=Path)
+        added_dir = parser.parse_known_args(flags)[0].config_dir
+        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
+        overrides = with_experiment(overrides, command, search_path)
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
@@ -177,14 +181,6 @@ def _run_with_hydra(
         hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
     if sweep:
         sweep.finish()
-
-
-def _search_path(flags: list[str]) -> list[str]:
-    """What ``--config-dir`` does, as an override."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--config-dir", "-cd", type=Path)
-    folder = parser.parse_known_args(flags)[0].config_dir
-    return [f"hydra.searchpath=['file://{folder.absolute()}']"] if folder else []
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:

@@ -153,7 +153,8 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 
     Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
     batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
-    equal; the pairs of the largest source occur once. Of each source at least one pair occurs.
+    equal; the pairs of the largest source occur once. Of each source at least one pair occurs, or
+    ``ShardedPlan`` refuses it.
 
     Args:
         config: Weights or temperature.
