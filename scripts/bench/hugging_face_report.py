@@ -4,9 +4,9 @@
     OMP_NUM_THREADS=1 python scripts/bench/hugging_face_report.py report.json \\
         --run runs/fast/student --model "teacher, Hugging Face" exported
 
-``generate`` translates the test set of RUN in float32 with one thread, in batches of 32 lines sorted
-by length. CTranslate2 sorts its batches, too. The export decides all other settings of the search.
-Speeds are measured on the first lines, in several rounds.
+``generate`` translates the test set of RUN in float32 with one thread, in batches of 32 lines
+sorted by length, as CTranslate2 does. The export decides all other settings of the search. Speeds
+are measured on the first lines, in several rounds.
 """
 
 import time
