@@ -16,12 +16,11 @@ from support.forked_ranks import fork_ranks, free_port
 from support.launched_runs import TIMEOUT
 
 from transformer_mt.config import DistributedConfig
-from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.distributed import failures, launcher
 from transformer_mt.distributed.environment import set_ranks_from_slurm
 from transformer_mt.distributed.failures import is_transient, propagate_errors
 from transformer_mt.distributed.world import join
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, UsageError
 
 CPU = torch.device("cpu")
 ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
@@ -67,7 +66,7 @@ def work(folder: Path, how: str) -> None:
                 case "input":
                     raise InputError("data.tsv, line 7: invalid UTF-8")
                 case "subclass of input error":
-                    raise WorkerKilledError("data.tsv, line 7: invalid UTF-8")
+                    raise UsageError("data.tsv, line 7: invalid UTF-8")
                 case "bug":
                     raise ValueError("unexpected value")
                 case "bug in a kernel":

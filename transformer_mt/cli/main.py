@@ -10,6 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from io import RawIOBase, TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,6 +43,8 @@ _FLAGS = {
     *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
 }
 """Hydra's flags but for ``--experimental-rerun``, which reads a pickle file."""
+_FOLDER_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")
+"""Those with a folder, whose name may have an equals sign, as in a sweep."""
 
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
@@ -130,8 +133,8 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     _set_up_streams()
     with exit_status(program), ExitStack() as stack:
         overrides, flags = list[str](), list[str]()  # flags, and their values
-        for argument in sys.argv[1:]:
-            if "=" not in argument or argument.startswith("-"):
+        for before, argument in pairwise(sys.argv):
+            if "=" not in argument or argument.startswith("-") or before in _FOLDER_FLAGS:
                 flags.append(argument)
             else:
                 overrides.append(_quote_attention(argument) if command == "evaluate" else argument)

@@ -15,6 +15,8 @@ _DOCUMENT_FORMATS = {
     ".xhtml": "html",
     ".xlf": "xliff",
     ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".mqxliff": "xliff",
 }
 """By the ending of the input."""
 

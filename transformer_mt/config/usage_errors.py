@@ -30,6 +30,8 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     message = re.split(r"\n(?:To append|Config search path)", str(error))[0].strip()
     message = " ".join(message.replace("\n\n", ". ").split())
     cause = error.__cause__ or error.__context__
+    if "@experiment." in message:  # an experiment with defaults, but without that line
+        return message + suggest("experiment", command)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
     message = f"{message.rstrip('.')}: {first_line(cause).rstrip('.')}"
@@ -44,6 +46,8 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
 def suggest(key: str, command: Command) -> str:
     """``; did you mean …?`` for an unknown key, or an empty string if nothing is similar."""
     groups = {path.name for path in config_dir(command).iterdir() if path.is_dir()}
+    if any(name.startswith(f"data.{key}.") for name in setting_names(command)):
+        return f"; its settings are written data.{key}.NAME"
     if key in groups:  # a file experiment/mine.yaml, read as experiment.*
         return f"; a file in a folder {key}/ must begin with the line '# @package _global_'"
     near = similar(key, sorted(groups.union(setting_names(command))))

@@ -55,6 +55,12 @@ def diagnose(
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"
         )
+    untagged = sum(not split_tag(pair.src, tokenizer.tags)[0] for pair in pairs)
+    if untagged and all(tokenizer.num_tags(train.src[i].tolist()) for i in chosen):
+        yield (
+            f"{untagged:,} of {len(pairs):,} validation pairs have no tag, but all training pairs "
+            "have one: set tag in data.valid, too"
+        )
     pairs = [Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in pairs]
     same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
     if same > _MAX_SHARE * len(pairs):

@@ -50,7 +50,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
-from transformer_mt.errors import first_line
+from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -141,7 +141,13 @@ def prepare(job: TrainJob) -> Prepared:
         entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
         cache.build_once(entry, partial(add_tags, vocabulary, missing))
         vocabulary = entry
-    tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
+    try:
+        tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
+    except InputError as error:
+        if not vocabulary.is_relative_to(cache_dir):
+            raise
+        folder = vocabulary.parent if vocabulary.suffix else vocabulary
+        raise InputError(f"{error}: delete the folder {folder}; it will be built again") from None
     require(
         tokenizer.is_joint or job.model.tied_embeddings != "all",
         f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
@@ -232,6 +238,11 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
         for pair in chain.from_iterable(stack.enter_context(closing(cleaned))):
             for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
                 file.write(one_line(side) + "\n")
+    if sample and not any(text.stat().st_size for text in texts):
+        raise InputError(
+            f"nothing is left after cleaning: data.cleaning drops all of {len(sample):,} pairs; "
+            "are src and tgt the right way round, and the filters right for these languages?"
+        )
     tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):
         train = partial(train_tokenizer_on_file, config=job.tokenizer, tags=tags)

@@ -131,10 +131,31 @@ def test_custom_experiment_needs_a_package_header(
     status, _, err = run("train", *argv, job=pytest.fail)
     assert (status, err.count("\n")) == (2, 1)
     assert "# @package _global_" in err
+    mine.write_text("defaults:\n  - override /data: files\n")
+    assert "# @package _global_" in run("train", *argv, job=pytest.fail)[2]
+    mine.write_text("train:\n  max_steps: 5\n")
     mine.write_text("# @package _global_\n" + mine.read_text())
     jobs: list[Any] = []
     assert run("train", *argv, job=jobs.append)[0] == 0
     assert jobs[0].train.max_steps == 5
+
+
+def test_a_folder_of_a_sweep_has_an_equals_sign(
+    run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("sweep") / "train.seed=1"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("train:\n  max_steps: 5\ndefaults: [train, _self_]\n")
+    jobs: list[Any] = []
+    argv = ["--config-dir", str(folder), "--config-name", "config", "run_dir=a"]
+    assert run("train", *argv, job=jobs.append)[0] == 0
+    assert jobs[0].train.max_steps == 5
+
+
+def test_groups_of_the_data_are_named_with_it(run: Run) -> None:
+    for name in ("cleaning", "augment"):
+        err = run("train", f"{name}.max_ratio=2", job=pytest.fail)[2]
+        assert f"its settings are written data.{name}.NAME" in err
 
 
 def test_invalid_values_are_bad_input(run: Run) -> None:

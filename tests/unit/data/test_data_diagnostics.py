@@ -33,9 +33,11 @@ def text(start: int, number: int) -> list[Pair]:
 TRAIN, VALID = text(0, 3000), text(9000, 200)
 
 
-def warnings_of(train: list[Pair], valid: list[Pair]) -> list[str]:
+def warnings_of(
+    train: list[Pair], valid: list[Pair], known_tags: tuple[str, ...] = ()
+) -> list[str]:
     side = SimpleNamespace(spelling=frozenset())  # of all characters
-    tags = {"num_tags": lambda _: 0, "tags": ()}
+    tags = {"num_tags": lambda ids: int(ids[0] == ord("<")), "tags": known_tags}
     vocabulary = cast(Tokenizer, SimpleNamespace(is_joint=True, tgt=side, **tags, **vars(side)))
     return list(diagnose(encoded(train), encoded(valid), valid, vocabulary))
 
@@ -56,6 +58,14 @@ def test_swapped_sides() -> None:
     ):
         (only,) = warnings_of(*pairs)
         assert only.startswith("source and target seem to be swapped in the validation set")
+
+
+def test_a_tag_that_the_validation_set_lacks() -> None:
+    train, valid = ([Pair(f"<2de> {p.src}", p.tgt) for p in pairs] for pairs in (TRAIN, VALID))
+    (only,) = warnings_of(train, VALID, ("<2de>",))
+    assert only.startswith("200 of 200 validation pairs have no tag")
+    assert warnings_of(train, valid, ("<2de>",)) == []
+    assert warnings_of([*train, *VALID], VALID[:1] + text(8000, 99), ("<2de>",)) == []
 
 
 def test_good_data_give_no_warning() -> None:

@@ -394,7 +394,7 @@ def test_a_truncated_file(job: TrainJob, workers: int, tmp_path: Path) -> None:
     whole = (tmp_path / "b.tsv.gz").read_bytes()
     (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
     refused(job, r"b\.tsv\.gz: damaged or incomplete after line \d+")
-    assert left_in_cache(job) == set()
+    assert left_in_cache(job) == {"chunks"}  # it may have been the connection to its disk
 
 
 def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,7 +146,7 @@ def test_a_prefix_may_end_inside_a_word(make: Make, tokenizer: Tokenizer) -> Non
     assert words("the ba")[1].startswith("barn")
     assert words("the b")[1].startswith("bx")
     assert words("the barn")[1].startswith("barn")
-    assert words("the ba ")[1].startswith("bax")  # its pieces, and then the most probable one
+    assert words("the ba ")[1] == "ba"
     sampled = make(sampling=True).translate_nbest(["the dog"], 9, prefixes=["the ju"])
     assert all(t.text.startswith("the ju") for (best,) in [sampled] for t in best)
 

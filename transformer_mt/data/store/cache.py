@@ -2,7 +2,7 @@
 
 An entry is built under a temporary name and renamed when complete. A lock makes a second process
 wait and then use the result. Intermediate results are kept in a folder next to the entry, so that
-an interrupted build can resume.
+a build that was interrupted or failed, as by a lost connection, can resume.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transformer_mt import files
-from transformer_mt.data.store.workers import WorkerKilledError
 from transformer_mt.errors import InputError, format_os_error
 
 log = logging.getLogger(__name__)
@@ -47,17 +46,11 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
                 if not entry.exists():
                     with files.new_folder(entry) as unfinished:
                         build(unfinished)
-    except WorkerKilledError:
-        raise  # the next build resumes
     except OSError as error:
         raise InputError(
             f"cannot prepare the data ({format_os_error(error)}): set cache_dir to a writable "
             "folder with enough free space"
         ) from error
-    except InputError:
-        # The input must change, and the entry's name with it: no build would resume.
-        shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
-        raise
     shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
 
 

@@ -26,10 +26,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class WorkerKilledError(InputError):
-    """A worker process was killed."""
-
-
 _ITEMS_PER_PROCESS = 2
 """Items in flight for each process: enough to keep it busy, few enough to bound the memory."""
 
@@ -55,7 +51,7 @@ def map_ordered(
         processes: Maximum number of worker processes; 0 and 1 work in this process.
 
     Raises:
-        WorkerKilledError: A worker process was killed.
+        InputError: A worker process was killed.
     """
     items = iter(items)
     first = list(islice(items, 2))
@@ -96,7 +92,7 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
     """Returns ``task(item)``, computed by another process, which Ctrl-C ends at once.
 
     Raises:
-        WorkerKilledError: The process was killed.
+        InputError: The process was killed.
     """
     worker = _Worker(task)
     try:
@@ -121,7 +117,7 @@ class _Worker(Generic[T, R]):
             self._connection.send(item)
             succeeded, result = self._connection.recv()
         except (EOFError, OSError):
-            raise WorkerKilledError(
+            raise InputError(
                 "a worker process was killed; if memory ran out, set fewer of them (data.workers, "
                 "for mt-eval: workers). Then run the same command again"
             ) from None

@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from html import escape, unescape
 from typing import NamedTuple
 
+from transformer_mt.decode.lines.markup import is_malformed
+
 _WORD, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
 _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
 """One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
 _CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
+_INDENT = re.compile(r"^(?:\s|&nbsp;|&#160;)+")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 
 
@@ -58,6 +62,8 @@ class Unit(NamedTuple):
     """For each tag and placeholder in the line, its first part and the one after its last."""
     quote: str | None
     """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
+    is_markup: bool
+    """Whether its text is markup itself, such as a page in XLIFF."""
 
 
 class Document:
@@ -72,11 +78,14 @@ class Document:
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends are not of the piece."""
-        content = raw.strip()
-        self.parts += raw.partition(content) if content else (raw, "", "")
+        rest = _INDENT.sub("", raw)
+        content = rest.rstrip()
+        self.parts += (raw[: len(raw) - len(rest)], content, rest[len(content) :])
         return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
 
-    def add_unit(self, pieces: Sequence[Piece], quote: str | None = None) -> None:
+    def add_unit(
+        self, pieces: Sequence[Piece], quote: str | None = None, *, nested: bool = False
+    ) -> None:
         """Adds the unit that consists of these pieces, unless it has nothing to translate.
 
         Markup around all of its text, such as a link that fills a list item, stays where it is.
@@ -85,10 +94,17 @@ class Document:
         pairs = _pairs(pieces)
         first, last = self._trim(pieces, pairs)
         line, codes = "", {}
+        texts = {  # with the spaces around them
+            i: "".join(map(_plain, self.parts[piece.start - 1 : piece.end + 1]))
+            for i, piece in enumerate(pieces[first:last], first)
+            if piece.kind == "text"
+        }
+        plain = "".join(texts.values())
+        is_markup = nested and _TAG.search(plain) is not None and not is_malformed(plain)
         for i in range(first, last):
             kind, start, end, _ = pieces[i]
-            if kind == "text":  # with the spaces around it
-                line += escape("".join(map(_plain, self.parts[start - 1 : end + 1])), quote=False)
+            if kind == "text":
+                line += texts[i] if is_markup else escape(texts[i], quote=False)
                 continue
             partner = pairs.get(i, -1)
             paired = first <= partner < last
@@ -106,7 +122,7 @@ class Document:
         text = _CODE.sub("", line)
         if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
             place = pieces[first].start, pieces[last - 1].end
-            self.units.append(Unit(line, *place, codes, quote))
+            self.units.append(Unit(line, *place, codes, quote, is_markup))
 
     def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
         """The range of pieces without tags that enclose all of it and without wordless ends."""
@@ -149,7 +165,8 @@ class Document:
                     start, end = codes.pop(piece, (0, 0))
                     text += "".join(parts[start:end])
                 else:  # what the line has as entities is escaped, and perhaps nothing else
-                    text += escape(unescape(piece), quote=unit.quote is not None)
+                    content = piece if unit.is_markup else unescape(piece)
+                    text += escape(content, quote=unit.quote is not None)
                     has_words |= bool(piece.strip())
             if codes or not has_words:
                 failed.append(unit)

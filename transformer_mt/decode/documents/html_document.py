@@ -7,6 +7,7 @@ html5lib, lxml and selectolax build a tree and would write the page anew.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
@@ -64,7 +65,7 @@ def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
 
         start = len(document.parts)
         if token.kind == "text" and not kind:
-            is_separator = _SEPARATOR.fullmatch(token.raw)
+            is_separator = _SEPARATOR.fullmatch(unescape(token.raw))
             if is_separator or len(pieces) >= _MAX_PIECES:
                 document.add_unit(pieces)
                 pieces = []

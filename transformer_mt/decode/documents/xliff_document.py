@@ -64,21 +64,23 @@ def _add_translation_unit(document: Document, unit: list[Token], is_translated: 
         if depth == 1 and token.kind in ("closing", "empty"):
             children[_local_name(unit[start])] = start, i + 1
         depth += token.kind == "opening"
-    first, last = children.get("source", (0, 1))  # without one, no content
-    place = max(last, *children.get("seg-source", (0, 0)))
+    source = children.get("source", (0, 1))  # without one, no content
+    first, last = children.get("seg-source", source)  # its segments are the target's too
+    place = max(source[1], last)
     start, end = children.get("target", (place, place))
     before, target, after = unit[:start], unit[start:end], unit[end:]
     # XLIFF 1.2 has the state in the target, XLIFF 2 in the segment.
     level = _local_name(unit[0])
     stated = before[:1] if level == "segment" else target[:1]
-    is_done = any(token.raw.strip() for token in target[1:-1]) and not any(
+    content = [token for token in target[1:-1] if _local_name(token) != "mrk"]
+    is_done = any(token.raw.strip() for token in content) and not any(
         _UNTRANSLATED.search(token.raw) for token in stated
     )
     content = unit[first + 1 : last - 1]
     if is_done or not (is_translated and content):
         document.parts += [token.raw for token in unit]
         return
-    name = unit[first].name.replace("source", "target")
+    name = unit[source[0]].name.replace("source", "target")
     opening = re.sub(r"\s*/>$", ">", target[0].raw) if target else f"<{name}>"
     if level == "segment":
         before[0] = before[0]._replace(raw=_with_state(before[0].raw, _STATES[level]))
@@ -97,7 +99,7 @@ def _add_translation_unit(document: Document, unit: list[Token], is_translated: 
 
 def _add_content(document: Document, tokens: Sequence[Token]) -> None:
     """Adds the content of a source, to be translated."""
-    pieces, depth = list[Piece](), 0
+    pieces, depth, segments = list[Piece](), 0, list[bool]()  # whether each open mrk is one
     for token in tokens:
         start, name = len(document.parts), _local_name(token)
         if token.kind == "text" and not depth:
@@ -110,13 +112,20 @@ def _add_content(document: Document, tokens: Sequence[Token]) -> None:
             continue
         kind, get = token.kind, token.attributes.get
         is_protected = get("mtype") == "protected" or get("translate") == "no"
+        if name == "mrk" and kind in ("opening", "closing") and not is_protected:
+            is_segment = get("mtype") == "seg" if kind == "opening" else segments.pop()
+            segments += [is_segment] if kind == "opening" else []
+            if is_segment:  # a unit of its own
+                document.add_unit(pieces, nested=True)
+                pieces = []
+                continue
         if kind == "opening" and (name in _OPAQUE or is_protected):
             depth, kind = 1, "verbatim" if is_protected else "empty"
         if kind in ("empty", "other"):
             kind = "opening" if name in _BEGINNINGS else "closing" if name in _ENDS else "alone"
             name = f"#{get('rid') or get('startRef') or get('id')}"
         pieces.append(Piece(kind, start, start + 1, name))
-    document.add_unit(pieces)
+    document.add_unit(pieces, nested=True)
 
 
 def _with_state(tag: str, state: str) -> str:

@@ -27,7 +27,7 @@ _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three levels, as in 
 _VERBATIM = "|".join(
     (
         # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; {v}2 and {h}{m} as one
-        rf"(?<!\d)\d*+(?:[$#]?{_BRACES}\d*+)+",
+        rf"(?<!\d)\d*+(?:[$#%]?{_BRACES}\d*+)+",
         r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
@@ -133,20 +133,22 @@ def extract_markup(
     """
     line = f" {line.strip()} "  # in the translation, words may follow or precede its ends
     unused = iter([number for number in numbers if number not in line])
-    text, previous_end = "", 0
+    text, between, previous_end = "", "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
     has_entities = False
     last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
     glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
-        text += _normalize_between(line[previous_end : match.start()], normalize)
+        between += line[previous_end : match.start()]
         previous_end = match.end()
         entity = match["entity"] or ""
         if (character := unescape(entity)) != entity:
-            text += character
+            between += character
             has_entities = True
             continue
+        text += _normalize_between(between, normalize)
+        between = ""
         follows = _PUNCTUATION.fullmatch(line, last_end, match.start())
         if follows and not match["closes"] and (match["name"] or last_is_tag):
             text += " "  # <b>one element</b>/<i>another</i> share no word
@@ -163,7 +165,7 @@ def extract_markup(
         tags.append((match, len(text)))
         if _WORD_BREAKS.fullmatch(_name(match)):
             text += " "
-    text += _normalize_between(line[previous_end:], normalize)
+    text += _normalize_between(between + line[previous_end:], normalize)
 
     starts = [match.start() for match in re.finditer(r"\S+", text)]
     root = Tag("", 0, len(starts))

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from functools import cached_property
 
-from transformer_mt.data.subwords.tokenizer import UNK, Tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.engine import Prefix
 from transformer_mt.decode.lines.alignment import WORD_START
@@ -32,6 +32,11 @@ class PrefixEncoder:
             piece = self._tokenizer.vocabulary[i]
             pieces[piece[0]][i] = piece
         return pieces
+
+    @cached_property
+    def _next_word(self) -> dict[int, int]:
+        """``Prefix.word`` after a whole word: what starts a word, or the end."""
+        return self._spellings(WORD_START)[0] | {EOS: 1}
 
     def encode(self, text: str, normalizer: Normalizer, max_tokens: int) -> Prefix:
         """The tokens of a prefix.
@@ -64,7 +69,9 @@ class PrefixEncoder:
         has_bytes = any(
             i not in self._text_pieces[self._tokenizer.vocabulary[i][0]] for i in ids[start:]
         )
-        if is_whole or too_long or has_bytes or not 0 < len(word) <= _MAX_WORD:
+        if is_whole and ids and len(ids) < max_tokens:  # a new word follows, or the end
+            return Prefix(ids, [self._next_word])
+        if too_long or has_bytes or not 0 < len(word) <= _MAX_WORD:
             return Prefix(ids)
         return Prefix(ids[:start], self._spellings(word))
 

@@ -56,7 +56,7 @@ def sample(
         model.reserve(1)
         log_probs = model.step(tokens)
         full = [row for row, i in enumerate(active) if max_lengths[i] == t]
-        allow_only(log_probs, [(row, j, eos) for row in full for j in range(log_probs.shape[1])])
+        allow_only(log_probs, [(row, j, [eos]) for row in full for j in range(log_probs.shape[1])])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,

@@ -99,13 +99,13 @@ class ConstrainedStep:
         """Rules out tokens that do not continue the prefix, or that would complete an n-gram a
         second time, in place: [B, W, V].
         """
-        allowed: list[tuple[int, int, int]] = []
+        allowed: list[tuple[int, int, Collection[int]]] = []
         blocked: list[tuple[int, int, int]] = []
         for row, prefix in enumerate(self._prefixes):
             for index, beam in enumerate(self._tokens[row]):
                 continuations = allowed_tokens(prefix, beam)
                 if continuations is not None:
-                    allowed += [(row, index, token) for token in continuations]
+                    allowed.append((row, index, continuations))
                 # Sampling continues after the end, to no effect.
                 elif self._no_repeat_ngram and self._eos not in beam:
                     repeating = repeating_tokens(beam, self._no_repeat_ngram)
@@ -148,15 +148,18 @@ def allowed_tokens(prefix: Prefix, tokens: Sequence[int]) -> Collection[int] | N
     return word[spelled] if spelled < len(word) else None
 
 
-def allow_only(log_probs: Tensor, allowed: Sequence[tuple[int, int, int]]) -> None:
+def allow_only(log_probs: Tensor, allowed: Sequence[tuple[int, int, Collection[int]]]) -> None:
     """Rules out, in place, all tokens but the allowed ones of each beam that has any.
 
     Args:
         log_probs: [B, W, V].
-        allowed: Sentence, beam and token of each.
+        allowed: Sentence, beam and its tokens.
     """
     if allowed:
-        rows, beams, tokens = torch.tensor(allowed, device=log_probs.device).T
+        sizes = torch.tensor([len(tokens) for *_, tokens in allowed])
+        places = torch.tensor([place for *place, _ in allowed]).repeat_interleave(sizes, 0)
+        tokens = torch.tensor([token for *_, tokens in allowed for token in tokens])
+        rows, beams, tokens = (x.to(log_probs.device) for x in (*places.T, tokens))
         kept = log_probs[rows, beams, tokens]
         log_probs[rows, beams] = -torch.inf
         log_probs[rows, beams, tokens] = kept

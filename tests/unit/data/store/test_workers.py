@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from support.polling import wait_until
 
-from transformer_mt.data.store.workers import WorkerKilledError, map_ordered, run_in_process
+from transformer_mt.data.store.workers import map_ordered, run_in_process
+from transformer_mt.errors import InputError
 
 # Tasks are pickled by name, so they are module-level functions.
 
@@ -89,7 +90,7 @@ def test_an_error_in_a_worker_is_raised_in_the_parent() -> None:
 
 
 def test_a_killed_worker_is_reported_in_one_line() -> None:
-    with pytest.raises(WorkerKilledError, match=r"was killed; .*data\.workers") as error:
+    with pytest.raises(InputError, match=r"was killed; .*data\.workers") as error:
         list(map_ordered(killed, range(50), 2))
     assert "\n" not in str(error.value)
 
@@ -120,6 +121,7 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
 UNFINISHED = """
 from functools import partial
 from transformer_mt.data.store.workers import map_ordered, run_in_process
+from transformer_mt.errors import InputError
 # A task that never gets beyond the middle of its result.
 task = partial(exec, '''
 import os, time
@@ -160,7 +162,7 @@ def test_a_process_of_its_own() -> None:
     with pytest.raises(OSError, match="No space") as error:
         run_in_process(disk_full, 3)
     assert error.value.errno == errno.ENOSPC
-    with pytest.raises(WorkerKilledError, match="was killed"):
+    with pytest.raises(InputError, match="was killed"):
         run_in_process(killed, 3)
 
 

@@ -580,7 +580,8 @@ def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
     other = SourceConfig(testset="wmt19", langs="en-xx")
     assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
-    assert "in the other direction than data.src_lang=de" in error_of(NEWSTEST, langs="de-en")
+    assert "does not translate from de to en" in error_of(NEWSTEST, langs="de-en")
+    assert "does not translate from en to fr" in error_of(NEWSTEST, langs="en-fr")
     with pytest.raises(InputError, match=r"\{testset: wmt19\} needs langs, e\.g\. langs: en-de"):
         SourceConfig(testset="wmt19")
     with pytest.raises(InputError, match=r"langs belongs to a source of kind testset; .*a\.tsv"):

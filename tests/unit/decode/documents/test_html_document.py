@@ -101,6 +101,11 @@ def test_untranslated(page: str) -> None:
         ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
         ("<HTML LANG=en><P>one</P>", "<HTML LANG=de><P>ONE</P>"),
         ("<p>one <x-y>two</x-y>", "<p>ONE <x-y>TWO</x-y>"),
+        (
+            "<a>a</a>&nbsp;|&nbsp;<a>b</a> &middot; <a>c</a>",
+            "<a>A</a>&nbsp;|&nbsp;<a>B</a> &middot; <a>C</a>",
+        ),
+        ("<td>&nbsp; sp", "<td>&nbsp; SP"),
         ("text\ud8ff", "TEXT?"),
     ],
 )

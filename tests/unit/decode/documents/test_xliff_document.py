@@ -79,6 +79,39 @@ def test_version_2() -> None:
     assert translated(old) == XLIFF_2.format(state=state, target=target)
 
 
+SEGMENTS = """<xliff version="1.2"><file source-language="en"><body><trans-unit id="1">
+<source>One <g id="1">two</g>. Three.</source><seg-source><mrk mtype="seg" mid="1">One
+ <g id="1">two</g>.</mrk> <mrk mtype="seg" mid="2">Three.</mrk></seg-source>{}
+</trans-unit></body></file></xliff>"""
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["", '<target><mrk mtype="seg" mid="1"></mrk> <mrk mtype="seg" mid="2"/></target>'],
+    ids=["no target", "a target of empty segments"],
+)
+def test_segments_are_units_and_keep_their_marks(target: str) -> None:
+    document = parse_xliff(SEGMENTS.format(target), "en", "de")
+    assert len(document.units) == 2
+    assert (
+        '<mrk mtype="seg" mid="1">ONE <g id="1">TWO</g>.</mrk> '
+        '<mrk mtype="seg" mid="2">THREE.</mrk></target>'
+    ) in capitals(document).replace("\n", "")
+
+
+def test_tags_in_text_are_markup() -> None:
+    text = """<xliff version="1.2"><file source-language="en"><body><trans-unit id="1">
+    <source>{}</source></trans-unit></body></file></xliff>"""
+    escaped, cdata = "A &lt;b&gt;man&lt;/b&gt; &amp;amp; a dog", "A <b>man</b> &amp; a dog"
+    for source in (escaped, f"<![CDATA[{cdata}]]>"):
+        (unit,) = parse_xliff(text.format(source), "en", "de").units
+        assert unit.line == "A <b>man</b> &amp; a dog"
+        target = ">A &lt;b&gt;MAN&lt;/b&gt; &amp;amp; A DOG</target>"
+        assert target in translated(text.format(source))
+    (unit,) = parse_xliff(text.format("if a &lt; b and c &gt; d"), "en", "de").units
+    assert unit.line == "if a &lt; b and c &gt; d"
+
+
 def test_byte_order_mark_prefixes_and_lines() -> None:
     unit = "<x:trans-unit><x:source>\na</x:source></x:trans-unit>"
     text = f'\ufeff<x:xliff xmlns:x="u" version="1.2">\n{unit}</x:xliff>'

@@ -53,7 +53,7 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("%s of %(all)d, %1$s, %.2f", "%s OF %(all)d, %1$s, %.2f"),
         ("See https://a.b/c?d=e#f, or www.g.hi.", "SEE https://a.b/c?d=e#f, OR www.g.hi."),
         ("Write to me+x@my-host.org!", "WRITE TO me+x@my-host.org!"),
-        ("<b>{a}</b> and ${b}", "<b>{a}</b> AND ${b}"),
+        ("<b>{a}</b> and ${b}, %{c}", "<b>{a}</b> AND ${b}, %{c}"),
         ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
         ("Version {v}2 is out, {a}{b} too", "VERSION {v}2 IS OUT, {a}{b} TOO"),
         ("Pay ${price}00 or 5{x}, {h}:{m}", "PAY ${price}00 OR 5{x}, {h}:{m}"),
@@ -130,6 +130,10 @@ def test_normalised_text_and_untouched_markup() -> None:
     assert source.text == '"So" - so'
     links = [(i, i) for i in range(3)]
     assert restore_markup(source, source.text, links, []) == "\"So\" - <a t='“'>so</a>"
+    normalize = Normalizer("standard", "en", "de").src
+    assert [
+        extract_markup(f"a{dash}b <b>c</b>", normalize, NUMBERS).text for dash in ("—", "&mdash;")
+    ] == [normalize("a—b c")] * 2
 
 
 TREES = st.recursive(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.languages import base_language
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.errors import InputError, first_line
 
@@ -89,11 +90,9 @@ def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator
     """Streams a test set, with the first of its references."""
     assert source.testset is not None
     assert source.langs is not None
-    if source.langs == f"{tgt_lang}-{src_lang}":
-        raise InputError(
-            f"{source} is translated in the other direction than data.src_lang={src_lang}, "
-            f"data.tgt_lang={tgt_lang}"
-        )
+    languages = [base_language(src_lang), base_language(tgt_lang)]
+    if list(map(base_language, source.langs.split("-"))) != languages:
+        raise InputError(f"{source} does not translate from {src_lang} to {tgt_lang}")
     src, references = testset_files(source.testset, source.langs)
     return read_aligned(str(src), str(references[0]))
 

@@ -59,7 +59,10 @@ def download(name: str, folder: Path) -> None:
 
 def as_files(source: SourceConfig, folder: Path, src_lang: str, tgt_lang: str) -> SourceConfig:
     """The source as the two files that ``download`` wrote into a folder."""
-    src, tgt = (str(_texts(folder)[base_language(lang)]) for lang in (src_lang, tgt_lang))
+    texts = _texts(folder)
+    if len(texts) != 2:
+        raise InputError(f"{folder} is damaged: delete the folder; it will be downloaded again")
+    src, tgt = (str(texts[base_language(lang)]) for lang in (src_lang, tgt_lang))
     return replace(source, mtdata=None, src=src, tgt=tgt)
 
 
