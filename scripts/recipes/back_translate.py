@@ -86,6 +86,9 @@ def back_translate() -> None:
             )
         )  # fmt: skip
     mono = [text_source(text) for text in options.mono]
+    for path in () if options.dry_run else source_files(mono):  # before hours of training
+        if not path.exists():
+            raise InputError(f"--mono: there is no {path}")
     clean, translated = folder / f"mono.{tgt}", folder / f"back_translated.{src}"
     pairs = folder / "back_translated.tsv"
     limit = setting("data.cleaning.max_tokens", data.cleaning.max_tokens)

@@ -34,7 +34,7 @@ from transformer_mt.data.subwords.tokenizer import (
     vocabulary_files,
 )
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
-from transformer_mt.errors import InputError
+from transformer_mt.jobs.line_processor import check_outputs
 
 
 def clean_text() -> None:
@@ -47,9 +47,11 @@ def clean_text() -> None:
     job = train_job(overrides)
     outputs = [options.output] if options.source is None else [options.source, options.output]
     targets = [files.expand_user(output).resolve() for output in outputs]
-    for target in targets:
-        if not target.parent.is_dir():
-            raise InputError(f"there is no folder {target.parent}; create it first")
+    sources = (*job.data.train, *job.data.valid, *job.data.test)
+    check_outputs(
+        {"OUTPUT": options.output, "--source": options.source},
+        [("the data", path) for source in sources for path in source.paths.values()],
+    )
     folder = model_folder.locate(options.model, job.cache_dir)
     vocabulary = vocabulary_files(folder)
     cache_dir = files.cache_path(job.cache_dir).resolve()

@@ -38,6 +38,7 @@ from recipe import (
     data_settings,
     local_models,
     main,
+    model_name,
     run_steps,
     setting,
     source_files,
@@ -54,7 +55,7 @@ def distill() -> None:
     parser = argument_parser(__doc__)
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="folder of all results")
-    add("--teacher", action="append", required=True, metavar="MODEL",
+    add("--teacher", action="append", required=True, type=model_name, metavar="MODEL",
         help="model folder, or hf://ORG/NAME; several are an ensemble")  # fmt: skip
     add("--nbest", type=int, default=1, help="translations to choose from (default: 1)")
     add("--keep", type=float, default=1.0, metavar="SHARE",

@@ -22,7 +22,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt import files, run_layout
-from transformer_mt.cli.compose import to_job
+from transformer_mt.cli.compose import compose, to_job
 from transformer_mt.cli.entry_points import exit_status
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
@@ -78,8 +78,11 @@ def run_steps(folder: Path, steps: Sequence[Step], *, dry_run: bool = False) -> 
         SystemExit: A step failed; it has said why.
     """
     if dry_run:
-        print(*steps, sep="\n")
+        print(shlex.join(["mkdir", "-p", str(folder)]), *steps, sep="\n")
         return
+    for step in steps:
+        if step.command[0] == "mt-translate":  # refuses wrong settings before the other steps
+            compose(step.command[1:], "translate")
     folder.mkdir(parents=True, exist_ok=True)
 
     def refuse() -> NoReturn:
@@ -109,6 +112,8 @@ def _is_finished(folder: Path, step: Step, rest: Sequence[Step]) -> bool:
     is_atomic = step.command[0] != "mt-train"
     if exists and not changed and (is_atomic or before["finished"]):
         return True
+    if exists and is_atomic and not before:
+        raise InputError(f"{step.output} is not of this recipe: move it, or choose another folder")
     if exists and is_atomic:
         made_from = before.get("inputs", {})
         others = [name for name, state in now["inputs"].items() if made_from.get(name) != state]
@@ -137,7 +142,9 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 def _state(step: Step) -> dict[str, Any]:
-    return {"command": step.command, "inputs": {str(p): _checksums(p) for p in step.inputs}}
+    # Neither changes the output.
+    kept = [text for text in step.command if not text.startswith(("data.workers=", "cache_dir="))]
+    return {"command": kept, "inputs": {str(p): _checksums(p) for p in step.inputs}}
 
 
 def _checksums(path: Path) -> list[str]:
@@ -164,10 +171,13 @@ def _run(step: Step, *, to_stdout: bool) -> None:
         process_group=0,  # Ctrl-C reaches it once, from here
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,
     )
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as SIGHUP is under nohup
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:  # as SIGHUP is under nohup
             signal.signal(number, lambda number, _: process.send_signal(number))
     status = process.wait()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     if status == 0 and not step.output.exists():
         raise InputError(f"{step.name} has not written {step.output}")
     if status < 0:
@@ -307,6 +317,11 @@ def text_source(text: str) -> SourceConfig:
 def source_files(sources: Sequence[SourceConfig]) -> list[Path]:
     """The local files and folders of data sources."""
     return [path for source in sources for path in source.paths.values()]
+
+
+def model_name(text: str) -> str:
+    """A model as it is recorded: without the slash that the shell appends to a folder."""
+    return text if text.startswith("hf://") else str(Path(text))
 
 
 def local_models(models: Sequence[str]) -> list[Path]:

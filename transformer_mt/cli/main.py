@@ -165,6 +165,11 @@ def _run_with_hydra(
             run(sweep.start(job) if sweep else job)
 
     with explained_errors(command, overrides), ExitStack() as stack:
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd", type=Path)
+        added_dir = parser.parse_known_args(flags)[0].config_dir
+        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
+        overrides = with_experiment(overrides, command, search_path)
         if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
             from transformer_mt.cli.sweep import Sweep  # loads PyTorch
 
@@ -172,11 +177,6 @@ def _run_with_hydra(
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
             added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
-        parser = ArgumentParser(add_help=False, allow_abbrev=False)
-        parser.add_argument("--config-dir", "-cd", type=Path)
-        added_dir = parser.parse_known_args(flags)[0].config_dir
-        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
-        overrides = with_experiment(overrides, command, search_path)
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,7 +52,8 @@ def launch(
         InputError: A worker raised it, or workers were killed or lost too often.
         SystemExit: A worker exited, or a signal ended all.
     """
-    for name in ("torch.distributed.elastic", "torch.multiprocessing"):
+    elastic = "torch.distributed.elastic"
+    for name in (elastic, f"{elastic}.agent.server.api", "torch.multiprocessing"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
@@ -74,9 +74,8 @@ def launch(
                         "without a new checkpoint"
                     ) from None
                 used += 1
-                at = time.strftime("%Y-%m-%d %H:%M:%S")
                 what = f"restart {used} of {restarts} without a new checkpoint"
-                log.warning("%s: %s; restarting all %d workers (%s)", at, lost, processes, what)
+                log.warning("%s; restarting all %d workers (%s)", lost, processes, what)
     except SignalException as stopped:
         raise SystemExit(128 + stopped.sigval) from None
     finally:  # torch's launcher replaces them permanently

@@ -6,6 +6,8 @@ from typing import Any
 
 from transformer_mt.config import TrainConfig
 
+_CHANCE = {"bleu": 1.0, "chrf": 10.0}
+"""Scores below which a model cannot translate yet."""
 _DEFAULT_INTERVAL = {"step": 1500, "epoch": 1}
 
 
@@ -42,8 +44,8 @@ class TrainingState:
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        While the score is 0, as BLEU is at the start of training, the negative log-likelihood
-        decides.
+        While both scores are those of a model that cannot translate yet, whose order is chance, the
+        negative log-likelihood decides.
 
         Args:
             metrics: Results of the validation; must contain ``nll`` and ``best_by``.
@@ -53,8 +55,8 @@ class TrainingState:
         sign = -1 if best_by == "nll" else 1
         # NaN is never better.
         better = self.best is None or sign * value > sign * self.best
-        if value == self.best == 0 and self.best_nll is not None:
-            better = nll < self.best_nll
+        if max(value, self.best or 0.0) < _CHANCE.get(best_by, -math.inf):
+            better = self.best_nll is None or nll < self.best_nll
         if better:
             self.best, self.best_nll, self.best_step = value, nll, self.step
             self.stale = 0

@@ -318,8 +318,21 @@ def test_dry_run_prints_what_anyone_can_run(folder: Path) -> None:
     before = sorted(folder.iterdir())
     status, out, _ = run(folder, "it's", "--dry-run")
     lines = ["""python copy_file.py in a 'it'"'"'s' --dry-run""", "python copy_file.py a b"]
-    assert (status, out.splitlines()) == (0, lines)
+    assert (status, out.splitlines()) == (0, ["mkdir -p .", *lines])
     assert sorted(folder.iterdir()) == before
+
+
+def test_settings_that_change_no_result_may_differ(folder: Path) -> None:
+    assert run(folder, "data.workers=2")[0] == 0
+    status, _, err = run(folder, "data.workers=0", "cache_dir=x")
+    assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
+
+
+def test_a_file_of_the_user_s_own_is_not_to_be_deleted(folder: Path) -> None:
+    (folder / "a").write_text("mine")
+    status, _, err = run(folder)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "a is not of this recipe: move it" in err
 
 
 def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path) -> None:

@@ -105,14 +105,16 @@ def test_the_best_validation(
     assert TrainingState.from_json({**asdict(at), "format": 3}) == at
 
 
-def test_nll_decides_while_bleu_is_0() -> None:
+def test_nll_decides_while_bleu_is_chance() -> None:
     at = TrainingState()
     best = []
-    for step, (bleu, nll) in enumerate([(0, 5.0), (0, 4.0), (0, 4.5), (1, 6.0), (1, 2.0)], 1):
+    for step, (bleu, nll) in enumerate(
+        [(0.02, 5), (0, 4), (0.9, 4.5), (1, 6), (1, 2), (0.5, 1)], 1
+    ):
         at.step = step
         at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu")
         best.append(at.best_step)
-    assert best == [1, 2, 2, 4, 4]
+    assert best == [1, 2, 2, 4, 4, 4]
     old = asdict(at)
     del old["best_nll"]  # the first checkpoints of format 3 lack it
     assert TrainingState.from_json({**old, "num_records": 7}).best == 1  # which later ones had
