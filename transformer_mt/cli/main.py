@@ -43,8 +43,6 @@ _FLAGS = {
     *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
 }
 """Hydra's flags but for ``--experimental-rerun``, which reads a pickle file."""
-_FOLDER_FLAGS = ("--config-dir", "-cd", "--config-path", "-cp")
-"""Those with a folder, whose name may have an equals sign, as in a sweep."""
 
 _WRITE_NOTHING = (
     *("hydra/hydra_logging=none", "hydra/job_logging=none"),
@@ -134,7 +132,8 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
     with exit_status(program), ExitStack() as stack:
         overrides, flags = list[str](), list[str]()  # flags, and their values
         for before, argument in pairwise(sys.argv):
-            if "=" not in argument or argument.startswith("-") or before in _FOLDER_FLAGS:
+            is_folder = before in ("--config-dir", "-cd")  # of a sweep, such as train.seed=1
+            if is_folder or "=" not in argument or argument.startswith("-"):
                 flags.append(argument)
             else:
                 overrides.append(_quote_attention(argument) if command == "evaluate" else argument)

@@ -21,8 +21,6 @@ from transformer_mt.files import expand_user, write_text
 from transformer_mt.training.metrics_log import read_records
 
 _RESULTS = ("best valid BLEU", "last valid BLEU", "best valid ppl", "test BLEU", "run_dir")
-_MAX_NAME_BYTES = 255
-"""Of a name in Linux's file systems."""
 _ITEM = re.compile(r"(?:^|,)([^=,]+)=(.*?)(?=,[\w.@/+~]+=|$)")
 """One ``KEY=VALUE`` in the name of a run folder; values may contain commas."""
 
@@ -73,11 +71,9 @@ class Sweep:
             folder = base / HydraConfig.get().job.override_dirname.replace("/", "_")
             if folder in self._folders:
                 raise InputError(f"another job of this sweep uses the folder {folder}")
-            if len(folder.name.encode()) > _MAX_NAME_BYTES:
-                raise InputError(
-                    "the settings that name its folder are too long: write them into files of "
-                    "experiment/ (see --config-dir), and sweep over experiment=A,B"
-                )
+            if len(folder.name.encode()) > 255:  # the limit of Linux's file systems
+                advice = "sweep over files, experiment=A,B (see --config-dir)"
+                raise InputError(f"the settings that name its folder are too long: {advice}")
             if job.stage == "train":
                 self._folders[folder] = base
             job = replace(job, run_dir=str(folder))

@@ -91,6 +91,20 @@ def test_folders_and_table_name_the_swept_settings(run: Run, tmp_path: Path) -> 
     assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
 
 
+def test_a_folder_name_that_is_too_long_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:
+    long = "d" * 250
+    status, _, err = run(
+        "-m",
+        "run_dir=r",
+        f"tokenizer.path={long},null",
+        "tokenizer.vocab_size=500",
+        job=fake_training,
+    )
+    assert status == 1
+    assert "the settings that name its folder are too long" in err
+    assert (tmp_path / "r/tokenizer.path=null").is_dir()
+
+
 def test_failed_job_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:
     def job(job: TrainJob) -> None:
         if job.train.seed == 2:
