@@ -31,6 +31,7 @@ from recipe import (
     data_settings,
     local_models,
     main,
+    model_name,
     reversed_source,
     run_steps,
     setting,
@@ -50,7 +51,8 @@ def back_translate() -> None:
     add("--mono", action="append", required=True, metavar="TEXT",
         help="text of the target language: a file, plain or compressed, or a data source, "
         "'{tsv: a.tsv}', whose target side is used; may be repeated")  # fmt: skip
-    add("--reverse", metavar="MODEL", help="model of the other direction, trained before")
+    add("--reverse", type=model_name, metavar="MODEL",
+        help="model of the other direction, trained before")  # fmt: skip
     add("--tag", default="<bt>",
         help="tag of the back-translated sources (default: <bt>); '': none")  # fmt: skip
     add("--weight", type=float, default=1.0,

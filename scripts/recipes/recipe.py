@@ -142,7 +142,7 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 def _state(step: Step) -> dict[str, Any]:
-    # Neither changes the output.
+    # Neither the number of workers nor the folder of the cache changes the output.
     kept = [text for text in step.command if not text.startswith(("data.workers=", "cache_dir="))]
     return {"command": kept, "inputs": {str(p): _checksums(p) for p in step.inputs}}
 
@@ -320,7 +320,7 @@ def source_files(sources: Sequence[SourceConfig]) -> list[Path]:
 
 
 def model_name(text: str) -> str:
-    """A model as it is recorded: without the slash that the shell appends to a folder."""
+    """A model as given, without the slash that a shell's completion adds to a folder."""
     return text if text.startswith("hf://") else str(Path(text))
 
 

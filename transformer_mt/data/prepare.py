@@ -146,7 +146,7 @@ def prepare(job: TrainJob) -> Prepared:
     except InputError as error:
         if not vocabulary.is_relative_to(cache_dir):
             raise
-        folder = vocabulary.parent if vocabulary.suffix else vocabulary
+        folder = vocabulary if vocabulary.is_dir() else vocabulary.parent
         raise InputError(f"{error}: delete the folder {folder}; it will be built again") from None
     require(
         tokenizer.is_joint or job.model.tied_embeddings != "all",

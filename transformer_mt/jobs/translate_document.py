@@ -3,8 +3,9 @@
 import codecs
 import logging
 import re
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Iterable
+from itertools import islice
+from typing import cast
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.decode.documents.html_document import parse_html
@@ -16,8 +17,6 @@ from transformer_mt.jobs.translate_stream import open_input, open_output
 from transformer_mt.progress_reporter import ProgressReporter
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _PARSERS = {"html": parse_html, "xliff": parse_xliff}
 _BYTE_ORDER_MARKS = {
@@ -74,23 +73,23 @@ def translate_document(job: TranslateJob) -> InputStats:
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
     _warn(
         "element(s) could not be placed by word alignment",
-        processor.unplaced,
-        document.place,
+        len(processor.unplaced),
+        map(document.place, processor.unplaced),
     )
     _warn(
         "text(s) have no usable translation and were left as they are",
-        failed,
-        lambda unit: f"line {document.line_number(unit.start)}",
+        len(failed),
+        (f"line {document.line_number(unit.start)}" for unit in failed),
     )
     return stats
 
 
-def _warn(problem: str, found: list[T], place: Callable[[T], str]) -> None:
-    """Logs how often there is a problem, if anywhere, and the first places."""
-    if found:
-        listed = ", ".join(printable(place(each)[:80]) for each in found[:_MAX_LISTED])
-        more = ", …" if len(found) > _MAX_LISTED else ""
-        log.warning(f"{len(found):,} {problem}: {listed}{more}")
+def _warn(problem: str, count: int, places: Iterable[str]) -> None:
+    """Logs how often there is a problem, if anywhere, and the first places; finding one is slow."""
+    if count:
+        listed = ", ".join(printable(place[:80]) for place in islice(places, _MAX_LISTED))
+        more = ", …" if count > _MAX_LISTED else ""
+        log.warning(f"{count:,} {problem}: {listed}{more}")
 
 
 def _decode(content: bytes) -> tuple[str, str]:

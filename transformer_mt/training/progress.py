@@ -7,7 +7,7 @@ from typing import Any
 from transformer_mt.config import TrainConfig
 
 _CHANCE = {"bleu": 1.0, "chrf": 10.0}
-"""Scores below which a model cannot translate yet."""
+"""Scores below which their order is chance: the model cannot translate yet."""
 _DEFAULT_INTERVAL = {"step": 1500, "epoch": 1}
 
 
@@ -44,8 +44,7 @@ class TrainingState:
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        While both scores are those of a model that cannot translate yet, whose order is chance, the
-        negative log-likelihood decides.
+        While the best and the new score are below ``_CHANCE``, the negative log-likelihood decides.
 
         Args:
             metrics: Results of the validation; must contain ``nll`` and ``best_by``.

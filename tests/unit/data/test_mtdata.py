@@ -184,6 +184,9 @@ def test_a_corpus_is_prepared_once(
     assert prepare(job).corpus == prepared.corpus
     other = prepare(replace(job, data=replace(job.data, normalization="nfc")))
     assert other.corpus != prepared.corpus
+    next((tmp_path / "cache/mtdata").glob("*/train-parts/*.deu.gz")).unlink()
+    with pytest.raises(InputError, match=r"is damaged: delete the folder"):
+        prepare(replace(job, data=replace(job.data, normalization="standard")))
     shutil.rmtree(tmp_path / "cache/mtdata")  # it is no longer needed
     assert prepare(job).corpus == prepared.corpus
     assert len(server.requested) == 1

@@ -353,6 +353,13 @@ def test_a_damaged_report_in_the_cache_is_a_one_line_error(
     assert "\n" not in str(error.value)
 
 
+def test_a_vocabulary_that_is_missing_in_the_cache_is_a_one_line_error(job: TrainJob) -> None:
+    prepare(job).tokenizer_model.unlink()
+    with pytest.raises(InputError, match=r"delete the folder .*tokenizer-[0-9a-f]+;") as error:
+        prepare(job)
+    assert "\n" not in str(error.value)
+
+
 def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
     write_tsv(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
     with pytest.raises(InputError, match=r"cleaning drops all of 2 pairs"):

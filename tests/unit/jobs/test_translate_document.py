@@ -59,6 +59,8 @@ def capitals(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.HTM", "auto", "html"),
         ("a.xlf", "auto", "xliff"),
         ("a.xliff", "auto", "xliff"),
+        ("a.sdlxliff", "auto", "xliff"),
+        ("a.mqxliff", "auto", "xliff"),
         ("a.txt", "auto", None),
         ("a.txt", "html", "html"),
         ("a.html", "text", None),

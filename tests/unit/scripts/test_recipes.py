@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -118,16 +119,30 @@ def test_overrides_of_one_command() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--weight", "0"], ["--weight", "2", "data.temperature=2"], ["forward:train.seed=x"]]
+    ("wrong", "message"),
+    [
+        (["--weight", "0"], "weight"),
+        (["--weight", "2", "data.temperature=2"], "temperature"),
+        (["forward:train.seed=x"], "train.seed"),
+        (["translate:beam_sise=2"], "did you mean beam_size"),
+        (["--mono", "missing.de"], r"--mono: there is no .*missing\.de"),
+    ],
 )
 def test_errors_of_the_last_step_come_first(
-    wrong: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wrong: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["back_translate", str(tmp_path), "--mono", "mono.de", "experiment=quickstart"]
+    monkeypatch.chdir(tmp_path)
+    Path("mono.de").touch()
+    arguments = ["back_translate", "bt", "--mono", "mono.de", "experiment=quickstart"]
     monkeypatch.setattr(sys, "argv", [*arguments, *wrong])
-    with pytest.raises((InputError, SystemExit)):
+    with pytest.raises((InputError, SystemExit)) as caught:
         back_translate.back_translate()
-    assert not list(tmp_path.iterdir())
+    assert re.search(message, f"{caught.value} {capfd.readouterr().err}")
+    assert [path.name for path in tmp_path.iterdir()] == ["mono.de"]
 
 
 def test_model_auto_in_a_recipe(
@@ -416,6 +431,27 @@ def pair(folder: Path, *arguments: str) -> tuple[int, str, str]:
         text=True,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "mono.de").write_text("eins\n")
+    (tmp_path / "back.en").write_text("one\n")
+    status, _, err = pair(tmp_path, "mono.de", "back.en", "back.en")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "would overwrite" in err
+    argv = ["mono.de", "--model", "m", "data=files", "data.src_lang=en", "data.tgt_lang=de"]
+    argv += ["data.train=[{src: mono.de, tgt: mono.de}]", "data.valid=[{tsv: a}]"]
+    done = subprocess.run(
+        [sys.executable, str(RECIPES / "clean_text.py"), *argv],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "would overwrite" in done.stderr
+    assert (tmp_path / "mono.de").read_text() == "eins\n"
+    assert (tmp_path / "back.en").read_text() == "one\n"
 
 
 def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ from transformer_mt.kernels.hardware import available_cores
 T = TypeVar("T")
 R = TypeVar("R")
 
-
 _ITEMS_PER_PROCESS = 2
 """Items in flight for each process: enough to keep it busy, few enough to bound the memory."""
 

@@ -63,7 +63,7 @@ class Unit(NamedTuple):
     quote: str | None
     """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
     is_markup: bool
-    """Whether its text is markup itself, such as a page in XLIFF."""
+    """Whether its text is markup itself, such as escaped HTML in XLIFF."""
 
 
 class Document:
@@ -89,7 +89,7 @@ class Document:
         """Adds the unit that consists of these pieces, unless it has nothing to translate.
 
         Markup around all of its text, such as a link that fills a list item, stays where it is.
-        ``quote`` is of ``Unit``.
+        ``quote`` is of ``Unit``; with ``nested``, text that looks like markup is taken for it.
         """
         pairs = _pairs(pieces)
         first, last = self._trim(pieces, pairs)
