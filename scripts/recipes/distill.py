@@ -3,6 +3,8 @@
     scripts/distill FOLDER --teacher MODEL [OVERRIDES of mt-train, for the student]
 
     scripts/distill runs/fast --teacher runs/mine model=student train.max_hours=2
+    scripts/distill runs/fast --teacher runs/mine train.init_from=runs/mine \
+       model.num_decoder_layers=1 schedule=linear …      start from layers of the teacher
     scripts/distill runs/fast --teacher runs/a --teacher runs/b …      an ensemble, one vocabulary
     scripts/distill runs/fast --teacher hf://Helsinki-NLP/opus-mt-en-de data=files 'data.train=…' …
     … --nbest 4                of four translations take the one that is closest to the reference
@@ -94,8 +96,9 @@ def distill() -> None:
     select = ["--closest-to", str(references)] if options.nbest > 1 else []
     select += ["--keep", str(options.keep)] if options.keep < 1 else []
 
-    vocabulary = vocabulary_files(path)
-    train = [setting("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path)]
+    train, vocabulary = list[str](), vocabulary_files(path)
+    if job.train.init_from is None:  # otherwise that model's vocabulary
+        train.append(setting("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path))
     distilled = SourceConfig(tsv=str(pairs))
     mixed = [distilled, *(data.train if options.originals else [])]
     weights = [1.0, *data.weights] if options.originals and data.weights else []

@@ -690,6 +690,28 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     assert "is finished: nothing to do" in err
 
 
+def test_a_smaller_model_starts_from_layers_of_a_larger_one(
+    train: Callable[..., Running], tmp_path: Path
+) -> None:
+    teacher, student = tmp_path / "teacher", tmp_path / "student"
+    status, _, err = train(teacher, "model.num_decoder_layers=3", "train.max_steps=1").wait()
+    assert status == 0, err
+    argv = [f"train.init_from={teacher}", "schedule=inverse_sqrt", "schedule.peak_lr=1e-12"]
+    for steps in (2, 3):  # and resumes
+        more = "model.num_decoder_layers=2", f"train.max_steps={steps}"
+        status, _, err = train(student, *argv, *more).wait()
+        assert status == 0, err
+    larger, smaller = (model_folder.load_model(folder)[0] for folder in (teacher, student))
+    assert len(smaller.encoder) == len(larger.encoder)
+    assert len(smaller.decoder) == 2
+    for layer, original in zip(
+        smaller.decoder, (larger.decoder[0], larger.decoder[2]), strict=True
+    ):
+        expected = original.state_dict()
+        for name, tensor in layer.state_dict().items():
+            torch.testing.assert_close(tensor, expected[name])
+
+
 def test_fine_tuning_with_a_changed_vocabulary_is_refused(
     finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
 ) -> None:

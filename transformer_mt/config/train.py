@@ -66,7 +66,8 @@ class TrainConfig(Checked, prefix="train."):
     init_from: str | None = None
     """Model to fine-tune: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
     Weights, architecture, vocabulary and ``data.normalization`` come from it; dropout, optimizer
-    and schedule do not."""
+    and schedule do not. Smaller numbers of layers, as ``model.num_decoder_layers=1``, take evenly
+    spaced ones of its layers."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)

@@ -2,9 +2,10 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import DataConfig, ModelConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -52,8 +53,8 @@ def _with_absolute_paths(job: TrainJob) -> TrainJob:
 def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     """The job with architecture and vocabulary of the model that it starts from (``init_from``).
 
-    Dropout is the job's own. A model of the Hub is pinned to its present commit, or to the one that
-    an earlier start of the run has recorded.
+    Dropout is the job's own, and the numbers of layers may be smaller. A model of the Hub is pinned
+    to its present commit, or to the one that an earlier start of the run has recorded.
 
     Raises:
         InputError: There is no such model, or the job sets something else than the model has.
@@ -84,17 +85,22 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
 
 
 def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> TrainJob:
-    """The job with the architecture and the text normalisation of a model.
+    """The job with the architecture and the text normalisation of a model, or fewer of its layers.
 
     Raises:
         InputError: The job has another value that is not the default either.
     """
-    own, conflicts = job.model, []
+    own, conflicts, fewer = job.model, [], dict[str, Any]()
+    for name in ("num_encoder_layers", "num_decoder_layers"):
+        number = getattr(own, name)
+        if number < getattr(trained.model, name) and number != getattr(ModelConfig, name):
+            fewer[name] = number
     model = replace(
         trained.model,
         dropout=own.dropout,
         attention_dropout=own.attention_dropout,
         activation_dropout=own.activation_dropout,
+        **fewer,
     )
     for field in fields(model):
         value = getattr(own, field.name)

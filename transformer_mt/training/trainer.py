@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
@@ -31,6 +30,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
+from transformer_mt.training.initial_model import initial_model
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import MetricSums, Monitor, log_start
 from transformer_mt.training.optimizer import EMA
@@ -85,7 +85,7 @@ class Trainer:
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        self.model = _initial_model(job, tokenizer, device, resuming=resuming)
+        self.model = initial_model(job, tokenizer, device, resuming=resuming)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
@@ -320,23 +320,3 @@ class Trainer:
             model.load_state_dict(weights)
         self._world.broadcast(model.parameters())
         return model.eval()
-
-
-def _initial_model(
-    job: TrainJob, tokenizer: Tokenizer, device: torch.device, *, resuming: bool
-) -> Transformer:
-    """The model before its first update: random weights, or those of ``train.init_from``.
-
-    Those are left out if a run resumes, as its checkpoint replaces them.
-    """
-    torch.manual_seed(job.train.seed)
-    model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
-    if job.train.init_from is not None and not resuming:
-        folder = model_folder.locate(job.train.init_from, job.cache_dir)
-        initial = ckpt.parameters(model_folder.load_model(folder)[0])
-        for name, tensor in ckpt.parameters(model).items():
-            known = len(initial[name])
-            tensor[:known].copy_(initial[name])
-            if known < len(tensor):  # tags that the vocabulary of that model does not have
-                tensor[known:] = initial[name].mean(0)
-    return model
