@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal
 
 from transformer_mt.errors import InputError, UsageError, environment_error, printable
 
@@ -72,7 +72,8 @@ def exit_status(program: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        _fail(program, str(error), 2 if isinstance(error, UsageError) else 1)
+        print_error(program, str(error))
+        sys.exit(2 if isinstance(error, UsageError) else 1)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second one may come while we leave
         print(f"{program}: interrupted", file=sys.stderr)
@@ -87,19 +88,15 @@ def exit_status(program: str) -> Iterator[None]:
             if closed:  # as in `mt-translate … | head`
                 sys.exit(128 + signal.SIGPIPE)
         if (message := environment_error(error)) is not None:
-            _fail(program, message, 1)
-        traceback.print_exc()
+            print_error(program, message)
+        else:
+            traceback.print_exc()
         sys.exit(1)
 
 
 def print_error(program: str, message: str) -> None:
     """Prints an error to standard error, in one line."""
     print(f"{program}: error: {printable(' '.join(message.split()))}", file=sys.stderr)
-
-
-def _fail(program: str, message: str, status: int) -> NoReturn:
-    print_error(program, message)
-    sys.exit(status)
 
 
 def _reader_has_left() -> bool:
