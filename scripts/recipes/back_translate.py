@@ -40,7 +40,9 @@ from recipe import (
     train_job,
 )
 
+from transformer_mt import model_folder
 from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.languages import may_be_same_language
 from transformer_mt.errors import InputError
 
 
@@ -87,6 +89,12 @@ def back_translate() -> None:
                 source_files([*data.train, *data.valid]),
             )
         )  # fmt: skip
+    elif not options.dry_run:
+        given = model_folder.read_config(model_folder.locate(reverse, job.cache_dir)).data
+        directions = {given.languages(None), *given.tags.values()}
+        if not any(all(map(may_be_same_language, pair, (tgt, src))) for pair in directions):
+            found = ", ".join(map(" to ".join, directions))
+            raise InputError(f"--reverse {reverse} translates {found}, not {tgt} to {src}")
     mono = [text_source(text) for text in options.mono]
     for path in () if options.dry_run else source_files(mono):  # before hours of training
         if not path.exists():
