@@ -390,7 +390,7 @@ def test_scores_survive_a_restart_without_a_test_set(
     assert ((copy / "test.json").read_text(), (copy / "config.yaml").read_text()) == before
 
 
-def test_changed_size_of_a_weighted_source_is_refused(
+def test_changed_size_of_a_weighted_source_is_refused_but_not_a_moved_vocabulary(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     lines = (elsewhere / "train.tsv").read_text().splitlines(keepends=True)
@@ -398,15 +398,16 @@ def test_changed_size_of_a_weighted_source_is_refused(
     weights = "data.weights=[1,0.5]"
     halves = f"data.train=[{{tsv: {elsewhere}/a.tsv}}, {{tsv: {elsewhere}/b.tsv}}]"
     # The same vocabulary for all, which would otherwise be learned again.
-    path = f"tokenizer.path={tmp_path}/tokenizer.model"
-    for cut, steps in ((60, 4), (60, 8), (30, 12)):
+    for cut, steps, name in ((60, 4, "a.model"), (60, 8, "b.model"), (30, 12, "b.model")):
         (elsewhere / "a.tsv").write_text("".join(lines[:cut]))
         (elsewhere / "b.tsv").write_text("".join(lines[cut:]))
         argv = [halves, weights, f"train.max_steps={steps}", "schedule=inverse_sqrt"]
         if not run_dir.exists():
             prepared = train(tmp_path / "first", *argv, "stage=prepare", folder=elsewhere).wait()
             rows = dict(row.split("\t") for row in prepared[1].splitlines())
-            shutil.copy(rows["vocabulary"], tmp_path / "tokenizer.model")
+            shutil.copy(rows["vocabulary"], tmp_path / "a.model")
+            shutil.copy(rows["vocabulary"], tmp_path / "b.model")
+        path = f"tokenizer.path={tmp_path / name}"
         result = train(run_dir, *argv, path, folder=elsewhere).wait()
         if cut == 60:
             assert result[0] == 0, result[2]

@@ -105,14 +105,14 @@ def check(
                 )
         return "new"
     old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
-    changed, refused = set[str](), list[str]()
+    changed, refused, derived = set[str](), list[str](), tuple[str, ...]()
+    if old["tokenizer.path"] and new["tokenizer.path"]:  # its content is checked
+        derived = ("tokenizer.path", "tokenizer.vocab_size")
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) == new.get(key):
             continue
         changed.add(key)
-        # The content of a given vocabulary determines its size.
-        is_derived = key == "tokenizer.vocab_size" and job.tokenizer.path is not None
-        if not key.startswith(_MAY_CHANGE) and not is_derived:
+        if not key.startswith(_MAY_CHANGE) and key not in derived:
             refused.append(f"{key} was {old.get(key)}, now {new.get(key)}")
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
