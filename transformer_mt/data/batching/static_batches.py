@@ -137,15 +137,17 @@ def _pack(
     size: int,
     shape: BufferShape,
 ) -> Packed:
-    padded = np.full(size, PAD, np.int64)
+    padded, positions = np.full(size, PAD, np.int64), np.zeros(size, np.int64)
     padded[: len(tokens)] = tokens
+    # Not those of dummies, which may be longer than the table of learned positions.
+    positions[: len(tokens)] = position_ids(lengths)
     lengths = np.concatenate([lengths, dummies])
     cu_seqlens = np.full(shape.pairs + 1, size, np.int32)
     cu_seqlens[0] = 0
     cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
     return Packed(
         torch.from_numpy(padded),
-        torch.from_numpy(position_ids(lengths)),
+        torch.from_numpy(positions),
         CuSeqlens(torch.from_numpy(cu_seqlens), shape.max_length),
     )
 

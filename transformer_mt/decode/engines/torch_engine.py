@@ -159,7 +159,8 @@ class TorchEngine:
             )
 
         sizes = [(len(source) + 1) * beams for source in sources]
-        return map_batches(search, sizes, self._batch_tokens)
+        with torch.accelerator.device_index(device.index):  # CUDA graphs use the current device
+            return map_batches(search, sizes, self._batch_tokens)
 
     @torch.inference_mode()
     def score(

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -85,15 +86,23 @@ def _capture(
     work: Callable[[], object], pool_owner: torch.cuda.CUDAGraph | None = None
 ) -> torch.cuda.CUDAGraph:
     """Captures work in the memory pool of another graph, or in a new one."""
-    graph = torch.cuda.CUDAGraph()
-    pool = None if pool_owner is None else pool_owner.pool()
-    with torch.cuda.stream(_capture_stream(torch.cuda.current_device())):
-        # Other threads, such as those that read input, may use the device meanwhile.
-        graph.capture_begin(pool, capture_error_mode="thread_local")
+    graph, device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
+    pool = torch.cuda.graph_pool_handle() if pool_owner is None else pool_owner.pool()
+    with torch.cuda.stream(_capture_stream(device)):
         try:
-            work()
-        finally:
-            graph.capture_end()
+            # Other threads, such as those that read input, may use the device meanwhile.
+            graph.capture_begin(pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        except RuntimeError:
+            # The allocator still waits for the end, unless there was one; until then it frees no
+            # memory of its cache.
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(device, pool)
+                torch._C._cuda_releasePool(device, pool)
+            raise
     return graph
 
 

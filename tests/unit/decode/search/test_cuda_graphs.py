@@ -6,6 +6,7 @@ the contents of a tensor are read.
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,3 +217,45 @@ def test_failed_capture_falls_back_to_eager_steps(
         "CUDA graphs cannot be used (operation not permitted when stream is capturing)"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_failed_capture_gives_back_its_memory(
+    has_ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What torch leaves undone if ``capture_end`` fails; otherwise it refuses a second end."""
+    calls: list[tuple[str, int, tuple[int, int]]] = []
+
+    class Graph:
+        def capture_begin(self, pool: tuple[int, int], *, capture_error_mode: str) -> None:
+            calls.append(("begin", 1, pool))
+
+        def capture_end(self) -> None:
+            if not has_ended:
+                raise RuntimeError("operation failed due to a previous error during capture")
+
+    def end(device: int, pool: tuple[int, int]) -> None:
+        if has_ended:
+            raise RuntimeError("not currently recording to mempool_id")
+        calls.append(("end", device, pool))
+
+    def release(device: int, pool: tuple[int, int]) -> None:
+        calls.append(("release", device, pool))
+
+    def work() -> None:
+        raise RuntimeError("out of memory")
+
+    for name, value in (
+        ("CUDAGraph", Graph),
+        ("current_device", lambda: 1),
+        ("graph_pool_handle", lambda: (0, 7)),
+        ("stream", nullcontext),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(cuda_graphs, "_capture_stream", lambda device: device)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", release)
+    with pytest.raises(RuntimeError, match="out of memory" if has_ended else "previous error"):
+        cuda_graphs._capture(work)
+    expected = ["begin"] if has_ended else ["begin", "end", "release"]
+    assert calls == [(name, 1, (0, 7)) for name in expected]
