@@ -85,6 +85,7 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     Raises:
         InputError: As ``evaluate`` does.
     """
+    job = replace(job, robustness=True)  # which is checked
     model = _open(job)
     assert model is not None
     settings, test = _settings(job, model), _load_test_set(job, model)
