@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Literal, overload
 
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
@@ -24,6 +26,9 @@ from transformer_mt.config import (
 )
 from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
+
+_LOCK = Lock()
+"""Held while a thread uses Hydra, whose state is global."""
 
 
 @overload
@@ -50,17 +55,19 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    overrides = with_experiment(overrides, command)
-    state = Singleton.get_state()  # an application of the caller may use Hydra, too
-    try:
-        with explained_errors(command, overrides):
-            config = compose_config(command, overrides)
-            HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
-            with open_dict(config):
-                del config["hydra"]
-            return to_job(config, command)
-    finally:
-        Singleton.set_state(state)
+    overrides = with_experiment(list(overrides), command)
+    with _LOCK:
+        state = Singleton.get_state()  # an application of the caller may use Hydra, too
+        try:
+            GlobalHydra.instance().clear()
+            with explained_errors(command, overrides):
+                config = compose_config(command, overrides)
+                HydraConfig.instance().set_config(config)  # for ${hydra:runtime.choices.data}
+                with open_dict(config):
+                    del config["hydra"]
+                return to_job(config, command)
+        finally:
+            Singleton.set_state(state)
 
 
 def with_experiment(

@@ -166,8 +166,12 @@ def _run_with_hydra(
     with explained_errors(command, overrides), ExitStack() as stack:
         parser = ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config-dir", "-cd", type=Path)
-        added_dir = parser.parse_known_args(flags)[0].config_dir
-        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
+        parser.add_argument("--config-name", "-cn")
+        given = parser.parse_known_args(flags)[0]
+        if given.config_name and command == "train" and "model=auto" in overrides:
+            raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
+        folder = given.config_dir
+        search_path = [f"hydra.searchpath=['file://{folder.absolute()}']"] if folder else []
         overrides = with_experiment(overrides, command, search_path)
         if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
             from transformer_mt.cli.sweep import Sweep  # loads PyTorch

@@ -15,7 +15,7 @@ from transformer_mt import run_layout
 from transformer_mt.cli.entry_points import print_error
 from transformer_mt.config import Job, TrainJob
 from transformer_mt.distributed.environment import env_rank, under_launcher
-from transformer_mt.errors import InputError, UsageError
+from transformer_mt.errors import InputError, UsageError, environment_error
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.files import expand_user, write_text
 from transformer_mt.training.metrics_log import read_records
@@ -47,16 +47,18 @@ class Sweep:
 
     @contextmanager
     def job(self) -> Iterator[None]:
-        """Context of one job: bad input ends the job but not the sweep."""
+        """Context of one job: bad input, or a lack of memory, ends the job but not the sweep."""
         self._jobs += 1
         try:
             yield
-        except InputError as error:
+        except Exception as error:
+            message = str(error) if isinstance(error, InputError) else environment_error(error)
             # Under a launcher other ranks may be waiting for this one, so it must exit.
-            if isinstance(error, UsageError) or under_launcher():
+            ends_sweep = isinstance(error, UsageError | BrokenPipeError) or under_launcher()
+            if message is None or ends_sweep:
                 raise
             self._failed += 1
-            print_error(self._program, f"{_title()}: {error}")
+            print_error(self._program, f"{_title()}: {message}")
 
     def start(self, job: Job) -> Job:
         """Announces a job, and gives a training job a folder below ``run_dir``, with its name.

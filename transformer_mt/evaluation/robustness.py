@@ -25,12 +25,12 @@ _SEED = 6
 
 @dataclass(frozen=True)
 class NoiseScores:
-    """Scores under one kind of noise."""
+    """Scores of the lines with one tag, or without, under one kind of noise."""
 
     noise: str
     """A name of ``NOISES``, or ``clean``."""
     changed: int
-    """Number of source lines that differ from the clean ones."""
+    """Number of these source lines that differ from the clean ones."""
     scores: list[Score]
     """Each with its difference to the clean one's, except for those."""
 
@@ -55,22 +55,18 @@ def noisy_sources(source: Sequence[str], tags: Collection[str]) -> dict[str, lis
 def to_text(results: Sequence[NoiseScores]) -> str:
     """A table, or one for each tag, with the difference to the clean source in brackets."""
     lines = []
-    numbered = enumerate(results[0].scores)
-    for tag, group in groupby(numbered, key=lambda item: item[1].tag):
-        columns = list(group)
-        rows = [
-            [result.noise, f"{result.changed:,}", *(_cell(result.scores[i]) for i, _ in columns)]
-            for result in results
-        ]
-        headers = [f"Source {tag}".strip(), "lines\nchanged", *(score.name for _, score in columns)]
+    for tag, group in groupby(results, key=lambda result: result.scores[0].tag):
+        own = list(group)
+        rows = [[item.noise, f"{item.changed:,}", *map(_cell, item.scores)] for item in own]
+        scores = own[0].scores
+        headers = [f"Source {tag}".strip(), "lines\nchanged", *(score.name for score in scores)]
         lines.append(tabulate(rows, headers=headers, tablefmt="fancy_grid", disable_numparse=True))
-        scores = [score for _, score in columns]
         lines += [format_segments(scores[0].segments), *signatures(scores)]
     return "\n".join(lines)
 
 
 def to_json(results: Sequence[NoiseScores]) -> str:
-    """A list of ``{noise, changed, scores}``; a score has its ``difference`` to the clean one."""
+    """A list of ``{noise, changed, scores}``, tag by tag; scores have a ``difference`` to clean."""
     content = []
     for result in results:
         rows = [to_row(score) for score in result.scores]

@@ -1,7 +1,6 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-import operator
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
@@ -14,6 +13,7 @@ from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.tags import lines_by_tag
 from transformer_mt.decode.engines.selection import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -80,11 +80,12 @@ def evaluate(
 
 
 def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
-    """Scores a model on its test set as it is and with noise (``robustness=true``).
+    """Scores a model on its test set as it is and with noise (``robustness=true``), tag by tag.
 
     Raises:
         InputError: As ``evaluate`` does.
     """
+    job = replace(job, robustness=True)  # which is checked
     model = _open(job)
     assert model is not None
     settings, test = _settings(job, model), _load_test_set(job, model)
@@ -95,13 +96,18 @@ def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
     hypotheses = {
         noise: [translations[line] for line in source] for noise, source in sources.items()
     }
-    clean, *noisy = evaluate_systems(hypotheses, test, settings).systems
-    results = [robustness.NoiseScores(clean.name, 0, clean.scores)]
-    for system in noisy:
-        changed = sum(map(operator.ne, sources[clean.name], sources[system.name]))
-        pairs = zip(system.scores, clean.scores, strict=True)
-        scores = [replace(item, difference=item.score - before.score) for item, before in pairs]
-        results.append(robustness.NoiseScores(system.name, changed, scores))
+    systems, results = evaluate_systems(hypotheses, test, settings).systems, []
+    clean = systems[0]
+    for tag, own in lines_by_tag(test.source, test.tags).items():
+        for system in systems:
+            noisy = sources[system.name]
+            changed = sum(noisy[i] != sources[clean.name][i] for i in own)
+            scores = [
+                item if system is clean else replace(item, difference=item.score - before.score)
+                for item, before in zip(system.scores, clean.scores, strict=True)
+                if item.tag == tag
+            ]
+            results.append(robustness.NoiseScores(system.name, changed, scores))
     return results
 
 

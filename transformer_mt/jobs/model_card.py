@@ -8,6 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
-from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
+from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.data.text.languages import base_language
+from transformer_mt.decode.engines import converted_models
+from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
 from transformer_mt.training.metrics_log import read_records
@@ -28,6 +32,11 @@ if TYPE_CHECKING:
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
+_SHAPES = {
+    "ctranslate2": converted_models.check_shape,
+    "transformers": transformers_model.check_shape,
+}
+"""Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
 _MAX_CARD_BYTES = 2**22
 _START = {"version": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
@@ -90,6 +99,7 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         version=starts[-1]["version"] if starts else transformer_mt.__version__,
         job=job,
         source_tags=job.data.tags,
+        formats=_formats(job.model),
         segments=sum({score.tag: score.segments for score in scores}.values()),
         tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
@@ -105,6 +115,16 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
+
+
+def _formats(model: ModelConfig) -> list[str]:
+    """Formats of other libraries that can represent a model of this shape."""
+    formats = []
+    for name, check in _SHAPES.items():
+        with suppress(InputError):
+            check(model)
+            formats.append(name)
+    return formats
 
 
 def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardData":

@@ -47,7 +47,8 @@ def translate_document(job: TranslateJob) -> InputStats:
     """
     if env_size() > 1:
         raise InputError("several ranks cannot share a document: translate it in one process")
-    assert job.document_format is not None
+    if job.document_format is None:
+        raise InputError("this is not a document: call translate_file or translate_stream")
     processor = LineProcessor(job)
     name = job.input or "standard input"
     with open_input(job.input) as stream:

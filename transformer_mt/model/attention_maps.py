@@ -9,6 +9,7 @@ here from the inputs of the attention layers, captured by hooks, with the layers
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from threading import get_ident
 
 import torch
 from torch import Tensor, nn
@@ -127,8 +128,11 @@ def _queries_and_keys(
 ) -> list[tuple[Tensor, Tensor]]:
     """Packed queries [N, H·K] and keys [M, H·K] of attention layers, in the order they run."""
     captured: list[tuple[Tensor, Tensor]] = []
+    thread = get_ident()
 
     def capture(layer: nn.Module, inputs: tuple[Tensor, object, KeyValue, object]) -> None:
+        if get_ident() != thread:  # which may translate with the same model
+            return
         if isinstance(layer, SelfAttention):
             query, key, _ = layer.qkv_proj(inputs[0]).split(layer.sizes, dim=-1)
         else:

@@ -3,8 +3,10 @@
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -36,6 +38,24 @@ def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None
     assert set(Singleton._instances) == before
     assert HydraConfig.instance().cfg == config
     assert not GlobalHydra.instance().is_initialized()
+
+
+def test_compose_within_an_application_of_hydra(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("a: 1\n")
+    with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
+        assert compose(["train.seed=3"]).train.seed == 3
+        assert hydra.compose("mine") == {"a": 1}
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_compose_in_threads() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        jobs = threads.map(lambda seed: compose([f"train.seed={seed}"]), range(8))
+        assert [job.train.seed for job in jobs] == list(range(8))
+
+
+def test_overrides_of_any_iterable() -> None:
+    assert compose(iter(["train.seed=3"])).train.seed == 3  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

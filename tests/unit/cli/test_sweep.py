@@ -123,6 +123,19 @@ def test_failed_job_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:
     assert len(out.splitlines()) == 4
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "no"), MemoryError("no")])
+def test_errors_of_the_machine_do_not_end_the_sweep(run: Run, error: Exception) -> None:
+    def job(job: TrainJob) -> None:
+        if job.train.seed == 1:
+            raise error
+        fake_training(job)
+
+    status, out, err = run("-m", "run_dir=r", "train.seed=1,2", job=job)
+    assert (status, len(out.splitlines())) == (1, 3)
+    assert err.count(" error: ") == 2
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt(), SystemExit(143)])
 def test_bugs_and_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
     seeds: list[int] = []

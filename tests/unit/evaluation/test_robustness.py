@@ -21,10 +21,12 @@ def test_tags_and_unknown_tags() -> None:
 
 def test_each_tag_has_a_table() -> None:
     score = Score(name="BLEU", score=2.0, signature="nrefs:1|tok:13a", segments=1, difference=1.0)
-    scores = [replace(score, tag=tag) for tag in ("<2de>", "<2fr>")]
-    clean = [replace(score, score=1.0, difference=None) for score in scores]
-    noisy = [NoiseScores(noise, 2, scores) for noise in ("lower_case", "upper_case")]
-    text = to_text([NoiseScores(CLEAN, 0, clean), *noisy])
+    results = []
+    for tag in ("<2de>", "<2fr>"):
+        noisy = replace(score, tag=tag)
+        results.append(NoiseScores(CLEAN, 0, [replace(noisy, score=1.0, difference=None)]))
+        results += [NoiseScores(noise, 2, [noisy]) for noise in ("lower_case", "upper_case")]
+    text = to_text(results)
     for tag in ("<2de>", "<2fr>"):
         assert text.count(f"Source {tag}") == 1
     assert text.count("2.00 (+1.00)") == 4

@@ -107,6 +107,17 @@ def test_a_folder_of_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ]
 
 
+def test_the_configuration_of_a_run_has_its_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["mt-train", "model=auto", "--config-dir", "runs/mine", "--config-name", "config"]
+    monkeypatch.setattr(sys, "argv", argv)
+    with pytest.raises(SystemExit) as stop:
+        main("train")
+    assert stop.value.code == 2
+    assert "model=auto chooses an experiment" in capsys.readouterr().err
+
+
 def test_other_commands_have_a_folder_of_this_name() -> None:
     assert compose(["model=auto"], "translate").model == "auto"
 

@@ -434,6 +434,26 @@ def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]
     assert lines.count(f"  {rows[0].scores[0].signature}") == 1
 
 
+def test_robustness_is_not_of_hypotheses() -> None:
+    with pytest.raises(InputError, match="set model=FOLDER, not hypotheses"):
+        evaluate_job.evaluate_robustness(EvaluateJob(hypotheses=["a"], references=["b"]))
+
+
+def test_robustness_counts_the_lines_of_each_tag(model: Path, files: Files, scores: Json) -> None:
+    reserve_tag(model, "<2en>")
+    lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
+    source, reference = files(tagged=lines, ref=REFERENCE)
+    found, _ = scores(model=str(model), robustness=True, source=source, references=[reference])
+    assert [row["noise"] for row in found] == ["clean", *NOISES] * 2
+    counts = {
+        row["scores"][0].get("tag", ""): (row["changed"], row["scores"][0]["segments"])
+        for row in found
+        if row["noise"] == "upper_case"
+    }
+    assert counts == {"<2en>": (2, 3), "": (1, 1)}
+    assert all("difference" in score for row in found[1:7] for score in row["scores"])
+
+
 def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = model_folder.read_config(model)
     model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,26 @@ def test_invalid_names_are_refused(wrong: str) -> None:
         CardConfig(name=wrong)
     with pytest.raises(InputError, match=r"card\.license"):
         CardConfig(license=wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "formats"),
+    [
+        (ModelConfig(), ["ctranslate2", "transformers"]),
+        (ModelConfig(norm="pre", tied_embeddings="decoder"), ["ctranslate2"]),
+        (ModelConfig(d_k=16), ["transformers"]),
+        (ModelConfig(norm="pre", tied_embeddings="decoder", d_k=16), []),
+    ],
+)
+def test_formats_that_the_model_can_be_exported_to(
+    folder: Path, model: ModelConfig, formats: list[str]
+) -> None:
+    write_config(folder, TrainJob(data=DATA, model=model))
+    write_model_card(folder, SCORES)
+    text = (folder / "README.md").read_text()
+    assert re.findall(r"format=(\w+)", text) == formats
+    assert "```\n\n## Training" in text
+    assert "\n\n\n" not in text
 
 
 def test_greedy_search_and_small_models(folder: Path) -> None:

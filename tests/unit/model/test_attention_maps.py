@@ -1,6 +1,7 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -117,6 +118,21 @@ def test_model_and_random_state_do_not_change() -> None:
     with pytest.raises(IndexError):
         attention_maps(model, [99], TGT, [], [])  # no such token
     assert all(not module._forward_pre_hooks for module in model.modules())
+
+
+def test_other_threads_may_use_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of()
+    expected = all_maps(attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT)))
+    encode = model.encode
+
+    def encode_in_both(source: Packed) -> Tensor:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(encode, Packed.from_sequences([TGT])).result()
+        return encode(source)
+
+    monkeypatch.setattr(model, "encode", encode_in_both)
+    maps = all_maps(attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT)))
+    assert all(map(torch.equal, maps, expected))
 
 
 def test_weights_are_fp32_under_autocast() -> None:
