@@ -40,7 +40,9 @@ from recipe import (
     train_job,
 )
 
+from transformer_mt import model_folder
 from transformer_mt.config import SourceConfig
+from transformer_mt.data.text.languages import may_be_same_language
 from transformer_mt.errors import InputError
 
 
@@ -66,6 +68,13 @@ def back_translate() -> None:
     data, src, tgt = job.data, job.data.src_lang, job.data.tgt_lang
     if src == tgt or not data.train:
         raise InputError("there is no parallel data: set data.train and the languages")
+
+    if options.reverse and not options.dry_run:
+        given = model_folder.read_config(model_folder.locate(options.reverse, job.cache_dir)).data
+        fits = all(map(may_be_same_language, given.languages(None), (tgt, src)))
+        if not (fits or given.tags):  # a tag chooses the language
+            what = f"translates {given.src_lang} to {given.tgt_lang}, not {tgt} to {src}"
+            raise InputError(f"--reverse {options.reverse} {what}: give a model that does")
 
     steps = []
     reverse = options.reverse or str(folder / "reverse")
