@@ -2,11 +2,11 @@
 
     python scripts/bench/corpus_sizes_peer.py 320k --steps 9000
 
-It reads the training text, the vocabulary and the settings of that run, which has to be begun: the
-model (post-norm, which MarianMT needs), the tokens of an update, the learning rate and its linear
-schedule, and the precision are the same. It validates on newstest2013 ten times, keeps the best of
-these models, and scores newstest2014 with beam 4. Choose --steps so that it takes as long as the
-run that it is compared with. It does not resume.
+It reads the training text, the vocabulary and the settings of that run, which must have been
+started: the model (post-norm, which MarianMT needs), the tokens of an update, the learning rate and
+its linear schedule, and the precision are the same. It validates on newstest2013 ten times, keeps
+the best of these models, and scores newstest2014 with beam 4. Choose --steps so that it takes as
+long as the run that it is compared with. It does not resume.
 """
 
 import gzip

@@ -9,7 +9,7 @@
 
 Every run is a process of its own that prepares the data, trains, validates and writes checkpoints
 until its time is over. All read the same text with the same vocabulary, and have the same model
-(post-norm), initial learning rate, schedule, dropout, label smoothing, precision, and number of
+(post-norm), peak learning rate, schedule, dropout, label smoothing, precision, and number of
 target tokens in an update. --run NAME is mt-train or a peer:
 
     torch           nn.Transformer in a plain loop over a shuffled, padding DataLoader

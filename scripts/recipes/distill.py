@@ -3,7 +3,7 @@
     scripts/distill FOLDER --teacher MODEL [OVERRIDES of mt-train, for the student]
 
     scripts/distill runs/fast --teacher runs/mine model=student train.max_hours=2
-    scripts/distill runs/fast --teacher runs/mine train.init_from=runs/mine \
+    scripts/distill runs/fast --teacher runs/mine train.init_from=runs/mine \\
        model.num_decoder_layers=1 schedule=linear …      start from layers of the teacher
     scripts/distill runs/fast --teacher runs/a --teacher runs/b …      an ensemble, one vocabulary
     scripts/distill runs/fast --teacher hf://Helsinki-NLP/opus-mt-en-de data=files 'data.train=…' …

@@ -1,6 +1,6 @@
 """Kills, stops and damages training runs many times, and checks that nothing is lost.
 
-    python tests/robustness/faults.py                   every fault, about 20 minutes on two cores
+    python tests/robustness/faults.py                   every fault, about 15 minutes on two cores
     python tests/robustness/faults.py --kills 10                              a quick look
 
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command

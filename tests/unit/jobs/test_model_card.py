@@ -218,6 +218,13 @@ def test_what_a_folder_lacks_is_left_out(
     assert not (folder / "README.md").exists()
 
 
+def test_hardware_without_a_gpu_has_the_number_of_threads_once(folder: Path) -> None:
+    start = {**START, "devices": [{"host": "a", "device": "EPYC"}], "cuda": None}
+    (folder / "run.json").write_text(json.dumps({"starts": [start]}))
+    write_model_card(folder, read_scores(folder / "test.json"))
+    assert "| hardware | 1 × EPYC, 8 threads |" in (folder / "README.md").read_text()
+
+
 def test_a_damaged_device_is_left_out(folder: Path) -> None:
     start = {**START, "devices": [1, *START["devices"]]}
     (folder / "run.json").write_text(json.dumps({"starts": [start]}))

@@ -145,6 +145,21 @@ def test_errors_of_the_last_step_come_first(
     assert [path.name for path in tmp_path.iterdir()] == ["mono.de"]
 
 
+def test_a_model_of_the_same_direction_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_model(tmp_path / "model")
+    reverse = ["--reverse", str(tmp_path / "model")]
+    arguments = [str(tmp_path / "bt"), "--mono", "mono.de", *reverse, "data=sample"]
+    monkeypatch.setattr(sys, "argv", ["back_translate", *arguments])
+    with pytest.raises(InputError, match="translates en to de, not de to en"):
+        back_translate.back_translate()
+    arguments += ["data.src_lang=de", "data.tgt_lang=en"]
+    monkeypatch.setattr(sys, "argv", ["back_translate", *arguments])
+    with pytest.raises(InputError, match="--mono: there is no"):
+        back_translate.back_translate()
+
+
 def test_model_auto_in_a_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
