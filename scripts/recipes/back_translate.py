@@ -69,13 +69,6 @@ def back_translate() -> None:
     if src == tgt or not data.train:
         raise InputError("there is no parallel data: set data.train and the languages")
 
-    if options.reverse and not options.dry_run:
-        given = model_folder.read_config(model_folder.locate(options.reverse, job.cache_dir)).data
-        fits = all(map(may_be_same_language, given.languages(None), (tgt, src)))
-        if not (fits or given.tags):  # a tag chooses the language
-            what = f"translates {given.src_lang} to {given.tgt_lang}, not {tgt} to {src}"
-            raise InputError(f"--reverse {options.reverse} {what}: give a model that does")
-
     steps = []
     reverse = options.reverse or str(folder / "reverse")
     if options.reverse is None:

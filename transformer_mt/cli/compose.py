@@ -2,12 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
 from typing import Literal, overload
 
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -22,13 +19,11 @@ from transformer_mt.config import (
     TrainJob,
     TranslateJob,
     compose_config,
+    exclusive_hydra,
     schema,
 )
 from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
-
-_LOCK = Lock()
-"""Held while a thread uses Hydra, whose state is global."""
 
 
 @overload
@@ -56,18 +51,12 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         InputError: A value is invalid, or settings conflict.
     """
     overrides = with_experiment(list(overrides), command)
-    with _LOCK:
-        state = Singleton.get_state()  # an application of the caller may use Hydra, too
-        try:
-            GlobalHydra.instance().clear()
-            with explained_errors(command, overrides):
-                config = compose_config(command, overrides)
-                HydraConfig.instance().set_config(config)  # for ${hydra:runtime.choices.data}
-                with open_dict(config):
-                    del config["hydra"]
-                return to_job(config, command)
-        finally:
-            Singleton.set_state(state)
+    with exclusive_hydra(), explained_errors(command, overrides):
+        config = compose_config(command, overrides)
+        HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
+        with open_dict(config):
+            del config["hydra"]
+        return to_job(config, command)
 
 
 def with_experiment(

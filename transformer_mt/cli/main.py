@@ -170,8 +170,8 @@ def _run_with_hydra(
         given = parser.parse_known_args(flags)[0]
         if given.config_name and command == "train" and "model=auto" in overrides:
             raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
-        folder = given.config_dir
-        search_path = [f"hydra.searchpath=['file://{folder.absolute()}']"] if folder else []
+        added_dir = given.config_dir
+        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
         overrides = with_experiment(overrides, command, search_path)
         if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
             from transformer_mt.cli.sweep import Sweep  # loads PyTorch
@@ -183,8 +183,7 @@ def _run_with_hydra(
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-        folder = str(config_dir(command))
-        hydra.main(version_base="1.3", config_path=folder, config_name=command)(task)()
+        hydra.main(str(config_dir(command)), command, version_base="1.3")(task)()
     if sweep:
         sweep.finish()
 

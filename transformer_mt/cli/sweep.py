@@ -54,8 +54,7 @@ class Sweep:
         except Exception as error:
             message = str(error) if isinstance(error, InputError) else environment_error(error)
             # Under a launcher other ranks may be waiting for this one, so it must exit.
-            ends_sweep = isinstance(error, UsageError | BrokenPipeError) or under_launcher()
-            if message is None or ends_sweep:
+            if not message or isinstance(error, UsageError | BrokenPipeError) or under_launcher():
                 raise
             self._failed += 1
             print_error(self._program, f"{_title()}: {message}")

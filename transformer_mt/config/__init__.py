@@ -4,8 +4,10 @@ Files under ``configs/`` hold the values that differ, Hydra composes them. The r
 to these dataclasses once; the library never sees OmegaConf objects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
@@ -68,6 +70,27 @@ def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfi
     register_schema(command)
     with hydra.initialize_config_dir(str(config_dir(command)), version_base="1.3"):
         return hydra.compose(command, list(overrides), return_hydra_config=True)
+
+
+_HYDRA = Lock()
+
+
+@contextmanager
+def exclusive_hydra() -> Iterator[None]:
+    """Context in which only this thread uses Hydra, whose state is global.
+
+    What an application of the caller has set there is restored.
+    """
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.singleton import Singleton
+
+    with _HYDRA:
+        state = Singleton.get_state()
+        try:
+            GlobalHydra.instance().clear()
+            yield
+        finally:
+            Singleton.set_state(state)
 
 
 def schema(job: type) -> DictConfig:

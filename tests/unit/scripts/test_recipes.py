@@ -225,17 +225,6 @@ def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
         distill.distill()
 
 
-def test_a_reverse_model_of_the_wrong_direction_is_refused_before_the_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_model(tmp_path / "run")  # English to German, as the sample
-    arguments = [str(tmp_path / "bt"), "--mono", "none", "--reverse", str(tmp_path / "run")]
-    monkeypatch.setattr(sys, "argv", ["back_translate", *arguments, "experiment=quickstart"])
-    with pytest.raises(InputError, match="translates en to de, not de to en"):
-        back_translate.back_translate()
-    assert not (tmp_path / "bt").exists()
-
-
 def test_a_student_that_starts_from_its_teacher_has_the_vocabulary_of_that_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
