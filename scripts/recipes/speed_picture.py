@@ -2,8 +2,8 @@
 
     python scripts/recipes/speed_picture.py OUTPUT.png runs/fast/report.json …
 
-Speed is in words per second on one thread, with beam 4 and with beam 1, joined by a line. The area
-of a point is proportional to the size of the model.
+Speed is in words per second on one thread, with each beam size of the report, which stands beside
+its point. The area of a point is proportional to the size of the model.
 """
 
 import json
@@ -37,17 +37,20 @@ def picture() -> None:
             if name in drawn:  # a teacher of several students
                 continue
             drawn.add(name)
-            speeds = [statistics.median(row[f"words_per_second 1 {beam}"]) for beam in (4, 1)]
-            scores = [row[f"bleu {beam}"] for beam in (4, 1)]
+            beams = sorted(int(key.split()[1]) for key in row if key.startswith("bleu "))
+            speeds = [statistics.median(row[f"words_per_second 1 {beam}"]) for beam in beams]
+            scores = [row[f"bleu {beam}"] for beam in beams]
             label = f"{name}, {row['megabytes']:.0f} MB"
             (line,) = axes.plot(speeds, scores, linewidth=1, alpha=0.6, label=label)
             axes.scatter(speeds, scores, s=4 * row["megabytes"], color=line.get_color(), alpha=0.6)
+            for beam, x, y in zip(beams, speeds, scores, strict=True):
+                axes.annotate(str(beam), (x, y), (0, 4), textcoords="offset points", fontsize=7)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(lambda speed, _: f"{speed:,.0f}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=8)
-    axes.set_xlabel("source words per second on one thread; left beam 4, right beam 1")
+    axes.set_xlabel("source words per second on one thread; beside a point its beam size")
     axes.set_ylabel("BLEU")
     axes.grid(visible=True, which="both", alpha=0.3)
     target = files.expand_user(options.output).resolve()

@@ -29,7 +29,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.kernels.hardware import exact_cpu
 
-BEAMS, THREADS = (1, 4), (1, 2)
+THREADS = (1, 2)
 
 
 def report() -> None:
@@ -41,6 +41,8 @@ def report() -> None:
         help="model, and the folder that mt-export format=ctranslate2 wrote; repeated")  # fmt: skip
     add("--lines", type=int, default=500, help="lines of which speeds are measured (default: 500)")
     add("--rounds", type=int, default=3, help="rounds (default: 3)")
+    add("--beams", type=int, nargs="+", default=[1, 4], metavar="SIZE",
+        help="beam sizes (default: 1 4)")  # fmt: skip
     options = parser.parse_args()
     job = model_folder.read_config(options.run)
     data = job.data
@@ -63,30 +65,30 @@ def report() -> None:
     for _ in range(options.rounds):
         for row in rows:
             for threads in THREADS:
-                seconds, found = measure(row, threads, sources[: options.lines])
+                seconds, found = measure(row, threads, options.beams, sources[: options.lines])
                 row.setdefault(f"starts {threads}", []).append(seconds)
-                for beam in BEAMS:
+                for beam in options.beams:
                     speeds = row.setdefault(f"words_per_second {threads} {beam}", [])
                     speeds.append(found[str(beam)]["words_per_second"])
     signatures = {}
     for row in rows:
-        _, found = measure(row, max(THREADS), sources)
-        for beam in BEAMS:
+        _, found = measure(row, max(THREADS), options.beams, sources)
+        for beam in options.beams:
             texts = list(map(normalizer.restore, found[str(beam)]["translations"]))
             for name, metric in metrics.items():
                 row[f"{name} {beam}"] = metric.corpus_score(texts, references).score
                 signatures[name] = str(metric.get_signature())
     files.write_json(options.output, {"cpu": exact_cpu(), "signatures": signatures, "models": rows})
-    print(to_table(rows), f"{len(pairs):,} segments", *signatures.values(), sep="\n")
+    print(to_table(rows, options.beams), f"{len(pairs):,} segments", *signatures.values(), sep="\n")
 
 
 def measure(
-    row: dict[str, Any], threads: int, lines: Sequence[str]
+    row: dict[str, Any], threads: int, beams: Sequence[int], lines: Sequence[str]
 ) -> tuple[float, dict[str, Any]]:
     """Seconds to the first translation of a process, and speeds and translations by beam size."""
     program = str(Path(__file__).with_name("translate_exported.py"))
     command = [sys.executable, program, row["exported"], "--json", *row["arguments"]]
-    command += ["--threads", str(threads), "--beams", ",".join(map(str, BEAMS))]
+    command += ["--threads", str(threads), "--beams", ",".join(map(str, beams))]
     start = time.perf_counter()
     process = subprocess.Popen(
         command,
@@ -105,19 +107,19 @@ def measure(
     return seconds, json.loads(out)
 
 
-def to_table(rows: Sequence[dict[str, Any]]) -> str:
+def to_table(rows: Sequence[dict[str, Any]], beams: Sequence[int]) -> str:
     """A Markdown table with a column for each model, which fits a terminal."""
     figures = {
         "size of all files, MB": [f"{row['megabytes']:.1f}" for row in rows],
         "start-up, s": [f"{statistics.median(row['starts 1']):.2f}" for row in rows],
     }
     for threads in THREADS:
-        for beam in BEAMS:
+        for beam in beams:
             name = f"words/s, {threads} thread{'s' * (threads > 1)}, beam {beam}"
             speeds = (row[f"words_per_second {threads} {beam}"] for row in rows)
             figures[name] = [f"{statistics.median(speed):,.0f}" for speed in speeds]
     for name, label in {"bleu": "BLEU", "chrf": "chrF2"}.items():
-        for beam in BEAMS:
+        for beam in beams:
             figures[f"{label}, beam {beam}"] = [f"{row[f'{name} {beam}']:.2f}" for row in rows]
     align = ["left", *["right"] * len(rows)]
     return tabulate(

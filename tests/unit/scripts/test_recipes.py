@@ -571,12 +571,21 @@ def test_a_report_on_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     data = replace(JOB.data, valid=[SourceConfig(mtdata=folder.parent.name)])
     model_folder.write_config(tmp_path, replace(JOB, data=data, cache_dir=str(tmp_path)))
     found = {"words_per_second": 1.0, "translations": ["a b c d"]}
-    monkeypatch.setattr(student_report, "measure", lambda *_: (0.1, {"1": found, "4": found}))
-    arguments = [str(tmp_path / "report.json"), "--run", str(tmp_path), "--model", "m"]
+    monkeypatch.setattr(student_report, "measure", lambda *_: (0.1, {"2": found, "3": found}))
+    arguments = [
+        str(tmp_path / "report.json"),
+        "--beams",
+        "2",
+        "3",
+        "--run",
+        str(tmp_path),
+        "--model",
+        "m",
+    ]
     monkeypatch.setattr(sys, "argv", ["student_report", *arguments, str(tmp_path)])
     student_report.report()
     (row,) = json.loads((tmp_path / "report.json").read_text("utf-8"))["models"]
-    assert row["bleu 4"] == pytest.approx(100)
+    assert row["bleu 2"] == row["bleu 3"] == pytest.approx(100)
 
 
 def test_model1_against_its_definition() -> None:
