@@ -15,6 +15,9 @@ from pathlib import Path
 import ctranslate2
 import sentencepiece
 
+BATCH = 32
+"""Lines of a batch."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -54,14 +57,26 @@ def main() -> None:
         return [tag] * bool(tag) + source.encode(text, out_type=str)
 
     def translate(lines: list[str], beam: int) -> list[str]:
-        results = translator.translate_batch(
-            list(map(pieces, lines)),
-            beam_size=beam,
-            max_batch_size=32,
-            max_decoding_length=512,
-            use_vmap=use_vmap,
-        )
-        return [target.decode_pieces(result.hypotheses[0]) for result in results]
+        """Translates batches of lines of similar length, the longest first."""
+        sources = list(map(pieces, lines))
+        order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
+        batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        pending = [
+            translator.translate_batch(
+                [sources[i] for i in batch],
+                beam_size=beam,
+                # The paper's limit (§6.1): a weak model may repeat itself without end.
+                max_decoding_length=len(sources[batch[0]]) + 50,
+                use_vmap=use_vmap,
+                asynchronous=True,
+            )
+            for batch in batches
+        ]
+        translations = [""] * len(lines)
+        for batch, results in zip(batches, pending, strict=True):
+            for i, result in zip(batch, results, strict=True):
+                translations[i] = target.decode_pieces(result.result().hypotheses[0])
+        return translations
 
     beams = [int(beam) for beam in options.beams.split(",")]
     if options.json:

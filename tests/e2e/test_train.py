@@ -675,7 +675,7 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     run_dir = tmp_path / "tuned"
     status, _, err = train(run_dir, *argv, folder=other).wait()
     assert status == 0, err
-    assert f"starting from the weights of {finished[0]}\n" in err
+    assert f"starting from the weights of {finished[0]}, " in err
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         with (
             safe_open(finished[0] / "model.safetensors", "pt") as old,

@@ -112,7 +112,7 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
-            f"train.init_from={job.train.init_from}"
+            f"train.init_from={job.train.init_from} (only numbers of layers may be smaller)"
         )
     return replace(
         job,

@@ -254,7 +254,8 @@ def log_start(
     if done:
         log.info("resuming after update %s", f"{done:,}")
     elif job.train.init_from:
-        log.info("starting from the weights of %s", job.train.init_from)
+        layers = (job.model.num_encoder_layers, job.model.num_decoder_layers)
+        log.info("starting from the weights of %s, %d + %d layers", job.train.init_from, *layers)
 
 
 def format_values(values: Mapping[str, float]) -> str:

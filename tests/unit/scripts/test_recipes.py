@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -532,35 +533,68 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
     assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
 
 
-def test_tags_of_an_exported_marian_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+class EchoTranslator:
+    """Stands in for CTranslate2's: a translation has the pieces of its source."""
+
+    batches: ClassVar[list[tuple[list[list[str]], int]]] = []
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def translate_batch(
+        self, lines: list[list[str]], *, max_decoding_length: int, **_: object
+    ) -> list[SimpleNamespace]:
+        self.batches.append((lines, max_decoding_length))
+        hypotheses = [SimpleNamespace(hypotheses=[line]) for line in lines]
+        return [SimpleNamespace(result=lambda line=line: line) for line in hypotheses]
+
+
+@pytest.fixture
+def translate_exported(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, str], None]:
+    """Runs the program on a folder and a text, with an EchoTranslator."""
     pytest.importorskip("ctranslate2")
-    translate_exported = importlib.import_module("translate_exported")
+    program = importlib.import_module("translate_exported")
+
+    def run(folder: Path, text: str) -> None:
+        EchoTranslator.batches.clear()
+        monkeypatch.setattr(program.ctranslate2, "Translator", EchoTranslator)
+        monkeypatch.setattr(sys, "argv", ["translate_exported", str(folder)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        program.main()
+
+    return run
+
+
+def test_tags_of_an_exported_marian_model(
+    tmp_path: Path,
+    translate_exported: Callable[[Path, str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     sides = [train_side(random_lines(300), tmp_path / name, 60) for name in SIDE_TOKENIZERS]
     write_vocabulary(tmp_path, sides, [">>fra<<", "<2de>"])
-    received = []
-
-    class Translator:
-        def __init__(self, *_: object, **__: object) -> None: ...
-
-        def translate_batch(self, lines: list[list[str]], **_: object) -> list[SimpleNamespace]:
-            received.extend(lines)
-            return [SimpleNamespace(hypotheses=[line]) for line in lines]
-
-    monkeypatch.setattr(translate_exported.ctranslate2, "Translator", Translator)
-    monkeypatch.setattr(sys, "argv", ["translate_exported", str(tmp_path)])
     text = random_lines(1)[0]
     tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
-    text_in = "".join(f"{tag} {text}\r{text}\n" for tag in tags).encode()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text_in)))
-    translate_exported.main()
+    translate_exported(tmp_path, "".join(f"{tag} {text}\r{text}\n" for tag in tags))
+    ((received, _),) = EchoTranslator.batches
     assert len(received) == len(tags)  # \r does not end a line
-    starts = [line[0] for line in received]
-    assert starts[:2] == [">>fra<<", "<2de>"]
-    assert not {*starts[2:]}.intersection(tags)
-    assert received[0][1:] == received[1][1:]
+    rest = {line[0]: line[1:] for line in received}
+    assert rest.keys() & set(tags) == {">>fra<<", "<2de>"}
+    assert rest[">>fra<<"] == rest["<2de>"]
     assert len(capsys.readouterr().out.splitlines()) == len(tags)
+
+
+def test_an_exported_model_keeps_the_order_of_lines_and_limits_lengths(
+    tmp_path: Path,
+    translate_exported: Callable[[Path, str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = random_lines(300)
+    train_side(texts, tmp_path / "tokenizer.model", 60)
+    lines = [*texts[:70], "", texts[70]]
+    translate_exported(tmp_path, "\n".join(lines))
+    assert capsys.readouterr().out == "\n".join(lines) + "\n"
+    batches = EchoTranslator.batches
+    assert [len(batch) for batch, _ in batches] == [32, 32, 8]
+    assert all(limit == max(map(len, batch)) + 50 for batch, limit in batches)  # §6.1
 
 
 def test_a_report_on_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
