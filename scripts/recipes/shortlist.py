@@ -23,7 +23,7 @@ from transformer_mt.errors import InputError
 
 Ints = npt.NDArray[np.int64]
 ITERATIONS = 4
-CHUNK_PAIRS = 2_000
+CHUNK_PAIRS = 20_000
 
 
 def shortlist() -> None:
@@ -75,32 +75,35 @@ def model1(pairs: list[tuple[Ints, Ints]], vocab_size: int) -> tuple[Ints, npt.N
     Returns:
         Sorted keys, source id · vocab_size + target id, and for each p(target | source).
     """
-    keys = np.array([], np.int64)
-    for links, _ in _links(pairs, vocab_size):
-        keys = np.union1d(keys, links)
+    own_keys, chunks = [np.array([], np.int64)], []
+    for links, lengths in _links(pairs, vocab_size):
+        own, inverse = np.unique(links, return_inverse=True)
+        own_keys.append(own)
+        chunks.append((inverse.astype(np.int32), lengths))
+    keys = np.unique(np.concatenate(own_keys))
+    places = [np.searchsorted(keys, own) for own in own_keys[1:]]
     sources = keys // vocab_size
     probabilities = np.ones(len(keys), np.float32)
     for _ in range(ITERATIONS):
-        counts = np.zeros(len(keys), np.float32)
-        for links, positions in _links(pairs, vocab_size):
-            index = np.searchsorted(keys, links)
-            values = probabilities[index]
-            share = values / np.bincount(positions, values)[positions]
-            counts += np.bincount(index, share, len(keys)).astype(np.float32)
+        counts = np.zeros(len(keys))
+        for place, (which, lengths) in zip(places, chunks, strict=True):
+            values = probabilities[place][which]
+            totals = np.add.reduceat(values, np.cumsum(lengths) - lengths)
+            share = values / np.repeat(totals, lengths)
+            counts[place] += np.bincount(which, share, len(place))
         total = np.bincount(sources, counts)
         probabilities = (counts / total[sources]).astype(np.float32)
     return keys, probabilities
 
 
 def _links(pairs: list[tuple[Ints, Ints]], vocab_size: int) -> Iterator[tuple[Ints, Ints]]:
-    """Chunks of links: the key of each, and which target token of the chunk it belongs to."""
+    """Chunks of links: their keys by target token, and the number of links of each of these."""
+    pairs = [(src, tgt) for src, tgt in pairs if len(src) and len(tgt)]
     for start in range(0, len(pairs), CHUNK_PAIRS):
-        links, positions, first = [], [], 0
-        for src, tgt in pairs[start : start + CHUNK_PAIRS]:
-            links.append((src[None, :] * vocab_size + tgt[:, None]).ravel())
-            positions.append(np.repeat(np.arange(first, first + len(tgt)), len(src)))
-            first += len(tgt)
-        yield np.concatenate(links), np.concatenate(positions)
+        chunk = pairs[start : start + CHUNK_PAIRS]
+        links = [(src[None, :] * vocab_size + tgt[:, None]).ravel() for src, tgt in chunk]
+        lengths = [np.full(len(tgt), len(src)) for src, tgt in chunk]
+        yield np.concatenate(links), np.concatenate(lengths)
 
 
 if __name__ == "__main__":
