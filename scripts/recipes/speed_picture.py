@@ -2,8 +2,8 @@
 
     python scripts/recipes/speed_picture.py OUTPUT.png runs/fast/report.json …
 
-Speed is in words per second on one thread, with each beam size of the report, which stands beside
-its point. The area of a point is proportional to the size of the model.
+A model has a point for each beam size of its report, which is written beside it. Speed is in words
+per second on one thread. The area of a point is proportional to the size of the model.
 """
 
 import json
@@ -50,7 +50,7 @@ def picture() -> None:
     axes.xaxis.set_major_formatter(lambda speed, _: f"{speed:,.0f}")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=8)
-    axes.set_xlabel("source words per second on one thread; beside a point its beam size")
+    axes.set_xlabel("source words per second on one thread (beside each point: beam size)")
     axes.set_ylabel("BLEU")
     axes.grid(visible=True, which="both", alpha=0.3)
     target = files.expand_user(options.output).resolve()

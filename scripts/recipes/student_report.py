@@ -88,7 +88,7 @@ def measure(
     """Seconds to the first translation of a process, and speeds and translations by beam size."""
     program = str(Path(__file__).with_name("translate_exported.py"))
     command = [sys.executable, program, row["exported"], "--json", *row["arguments"]]
-    command += ["--threads", str(threads), "--beams", ",".join(map(str, beams))]
+    command += ["--threads", str(threads), "--beams", *map(str, beams)]
     start = time.perf_counter()
     process = subprocess.Popen(
         command,

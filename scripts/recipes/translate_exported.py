@@ -25,7 +25,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="folder of mt-export format=ctranslate2")
     parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
-    parser.add_argument("--beams", default="4", help="beam sizes, separated by commas (default: 4)")
+    parser.add_argument("--beams", type=int, nargs="+", default=[4], help="beam sizes (default: 4)")
     parser.add_argument("--all-pieces", action="store_true", help="ignore the shortlist, vmap.txt")
     parser.add_argument("--json", action="store_true", help="print figures and translations")
     options = parser.parse_args()
@@ -78,14 +78,13 @@ def main() -> None:
                 translations[i] = target.decode_pieces(result.result().hypotheses[0])
         return translations
 
-    beams = [int(beam) for beam in options.beams.split(",")]
     if options.json:
         translate(["."], 1)
         print("ready", flush=True)
     # As bytes: in text, Python would also end lines at \r.
     lines = sys.stdin.buffer.read().decode().removesuffix("\n").split("\n")
     results = {}
-    for beam in beams:
+    for beam in options.beams:
         start = time.perf_counter()
         translations = translate(lines, beam)
         words = sum(len(line.split()) for line in lines)

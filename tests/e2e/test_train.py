@@ -675,7 +675,7 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     run_dir = tmp_path / "tuned"
     status, _, err = train(run_dir, *argv, folder=other).wait()
     assert status == 0, err
-    assert f"starting from the weights of {finished[0]}, " in err
+    assert f"starting from the weights of {finished[0]} (" in err
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         with (
             safe_open(finished[0] / "model.safetensors", "pt") as old,
@@ -702,6 +702,7 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(
         more = "model.num_decoder_layers=2", f"train.max_steps={steps}"
         status, _, err = train(student, *argv, *more).wait()
         assert status == 0, err
+        assert (f"{teacher} (1 + 2 layers)" in err) == (steps == 2)
     larger, smaller = (model_folder.load_model(folder)[0] for folder in (teacher, student))
     assert len(smaller.encoder) == len(larger.encoder)
     assert len(smaller.decoder) == 2

@@ -255,7 +255,7 @@ def log_start(
         log.info("resuming after update %s", f"{done:,}")
     elif job.train.init_from:
         layers = (job.model.num_encoder_layers, job.model.num_decoder_layers)
-        log.info("starting from the weights of %s, %d + %d layers", job.train.init_from, *layers)
+        log.info("starting from the weights of %s (%d + %d layers)", job.train.init_from, *layers)
 
 
 def format_values(values: Mapping[str, float]) -> str:
