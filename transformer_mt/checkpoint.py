@@ -19,7 +19,15 @@ from torch import Tensor, nn
 
 from transformer_mt import run_layout
 from transformer_mt.errors import InputError, printable
-from transformer_mt.files import atomic, new_folder, open_regular, read_json, sha256, write_json
+from transformer_mt.files import (
+    atomic,
+    new_folder,
+    open_regular,
+    read_json,
+    restore_replaced,
+    sha256,
+    write_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +108,7 @@ def steps(run_dir: Path) -> list[int]:
 
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
+    restore_replaced(run_dir / run_layout.CHECKPOINTS)
     found = []
     for path in sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*")):
         try:

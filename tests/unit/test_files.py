@@ -2,11 +2,14 @@
 
 import contextlib
 import errno
+import multiprocessing
 import os
+import signal
 import stat
 import subprocess
 import sys
 import threading
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -154,6 +157,66 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, fails: bool) -> None:
         if fails:
             raise InterruptedError
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "out", "old" if fails else "new"]
+
+
+def replace_until_killed(path: Path, renames: int) -> None:
+    """Replaces a folder; the process is killed after this number of renames."""
+    rename, done = Path.rename, count(1)
+
+    def rename_or_die(source: Path, target: Path) -> Path:
+        rename(source, target)
+        if next(done) == renames:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return target
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "rename", rename_or_die)
+        with files.new_folder(path, replace=True) as folder:
+            (folder / "new").touch()
+
+
+@pytest.mark.parametrize("renames", [1, 2, 3])
+@pytest.mark.parametrize("reader", ["restore_replaced", "new_folder"])
+def test_a_kill_while_a_folder_is_replaced_leaves_a_copy(
+    tmp_path: Path, renames: int, reader: str
+) -> None:
+    path = tmp_path / ".o[u]t"
+    with files.new_folder(path) as folder:
+        (folder / "old").touch()
+    process = multiprocessing.get_context("fork").Process(
+        target=replace_until_killed, args=(path, renames)
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    if reader == "restore_replaced":
+        files.restore_replaced(tmp_path)
+    else:
+        with contextlib.suppress(InterruptedError), files.new_folder(path, replace=True):
+            raise InterruptedError
+        assert list(tmp_path.iterdir()) == [path]
+    assert [file.name for file in path.iterdir()] == ["old" if renames == 1 else "new"]
+
+
+def test_a_folder_is_put_back_if_it_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, rename = tmp_path / "out", Path.rename
+    with files.new_folder(path) as folder:
+        (folder / "old").touch()
+
+    def refuse(source: Path, target: Path) -> Path:
+        if (source / "new").exists():
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with (
+        pytest.raises(OSError, match="Input/output error"),
+        files.new_folder(path, replace=True) as folder,
+    ):
+        (folder / "new").touch()
+    assert list(tmp_path.rglob("*")) == [path, path / "old"]
 
 
 @pytest.mark.parametrize("replace", [False, True])
