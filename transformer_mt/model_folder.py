@@ -16,6 +16,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
+from transformer_mt.config.interpolations import has_interpolation, literal
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
@@ -43,7 +44,7 @@ _REMOVED = (("data", "part", None), ("optimizer", "momentum", None), ("optimizer
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
     """Writes the resolved configuration of a run and the checksum of its vocabulary."""
-    values: dict[str, Any] = asdict(job)
+    values: dict[str, Any] = literal(asdict(job))
     if vocabulary is not None:
         values[_CHECKSUM] = vocabulary_checksum(vocabulary)
     values["format"] = FORMAT  # the last key: a truncated file has none
@@ -100,7 +101,8 @@ def _parse_yaml(text: str) -> object:
     """The content of a YAML document without anything that stands for something else.
 
     Aliases may expand to exponentially many items. Interpolations, which OmegaConf would resolve,
-    read environment variables; they are looked for after YAML's own escapes are decoded.
+    read environment variables; they are looked for after YAML's own escapes are decoded. Escaped
+    ones are text, such as the name of a folder.
     """
     # The loader in C is fast but unsafe for deep nesting; its events are safe.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -108,7 +110,7 @@ def _parse_yaml(text: str) -> object:
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             raise ValueError("aliases (*name) are not allowed in a model folder")
-        if isinstance(event, yaml.ScalarEvent) and "${" in event.value:
+        if isinstance(event, yaml.ScalarEvent) and has_interpolation(event.value):
             raise ValueError("interpolations (${…}) are not allowed in a model folder")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)

@@ -1,6 +1,7 @@
 """Model folders: loading, also at one of the checkpoints; damage; the stored configuration."""
 
 import io
+import json
 import os
 import pickletools
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -22,6 +25,7 @@ from transformer_mt.config import (
     ModelConfig,
     SourceConfig,
     TokenizerConfig,
+    TrainConfig,
     TrainJob,
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
@@ -233,6 +237,57 @@ def test_a_configuration_survives_writing_and_reading(tmp_path: Path, text: str)
     )
     model_folder.write_config(tmp_path, written)
     assert model_folder.read_config(tmp_path) == written
+
+
+pieces = st.sampled_from(["\\", "${", "}", "${oc.env:HF_TOKEN}", "$", "{", "'", '"', " ", "a", ":"])
+text_with_interpolations = st.lists(pieces, min_size=1, max_size=8).map("".join)
+
+
+@given(st.lists(st.text(min_size=1) | text_with_interpolations, min_size=8, max_size=8))
+@example(
+    ["w ${BUILD} x", "p/x${DATA}.tsv", "\\${", "\\\\${oc.env:HOME}", "${", "a$${b}", "\\", "${x}\\"]
+)
+def test_any_strings_of_a_configuration_survive(
+    tmp_path_factory: pytest.TempPathFactory, strings: list[str]
+) -> None:
+    """As names of files and folders; OmegaConf has no escape for its mark of a missing value."""
+    assume("???" not in strings)
+    folder, (run_dir, cache_dir, src, tgt, tsv, path, init_from, mirror) = (
+        tmp_path_factory.mktemp("folder"),
+        strings,
+    )
+    sources = [SourceConfig(src=src, tgt=tgt), SourceConfig(tsv=tsv, tag="<${a}\\>")]
+    written = TrainJob(
+        run_dir=run_dir,
+        cache_dir=cache_dir,
+        data=DataConfig(
+            src_lang="en", tgt_lang="de", train=sources, valid=sources[:1], mirror=mirror
+        ),
+        tokenizer=TokenizerConfig(path=path),
+        train=TrainConfig(init_from=init_from),
+    )
+    model_folder.write_config(folder, written)
+    assert model_folder.read_config(folder) == written
+
+
+@given(text_with_interpolations)
+@example("\\${oc.env:HF_TOKEN}")
+@example("\\\\${oc.env:HF_TOKEN}")
+@example("\\${${oc.env:HF_TOKEN}")
+def test_an_escape_hides_no_interpolation(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    folder = tmp_path_factory.mktemp("folder")
+    model_folder.write_config(folder, job(run_dir="RUN_DIR"))
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("RUN_DIR", json.dumps(text)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", "hf_secret")
+        try:
+            read = model_folder.read_config(folder).run_dir
+        except InputError as error:
+            read = str(error)
+    assert "hf_secret" not in read
 
 
 def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
