@@ -20,6 +20,8 @@ import torch
 from corpus_sizes import data_settings, parse_arguments, sample, test_scores
 from reporting import heading, run_main, table
 
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.training.metrics_log import read_records
@@ -33,11 +35,11 @@ TRAIN = [
 METHODS: dict[str, list[str]] = {"beam": [], "sampling": ["translate:sampling=true"]}
 """Arguments of ``scripts/back_translate`` by the method that translates the monolingual text."""
 VARIANTS = {
-    "beam-untagged": ("beam", "", []),
-    "sampling-untagged": ("sampling", "", []),
-    "beam-weighted": ("beam", ", tag: '<bt>'", ["data.weights=[3,1]"]),
+    "beam-untagged": ("beam", None, []),
+    "sampling-untagged": ("sampling", None, []),
+    "beam-weighted": ("beam", "<bt>", ["data.weights=[3,1]"]),
 }
-"""Runs on the text of a method, by name: the method, fields of its source, and other settings."""
+"""Runs on the text of a method, by name: the method, the tag of its source, other settings."""
 RUNS = {"none": "none", **{name: f"{name}/forward" for name in METHODS}} | {n: n for n in VARIANTS}
 """Run folders by name."""
 RECIPE = Path(__file__).parents[1] / "recipes/back_translate.py"
@@ -55,21 +57,23 @@ def train(name: str, options: Namespace) -> None:
     """Trains a model, or resumes it."""
     folder = options.folder
     reverse = folder / "beam/reverse"
-    sources = [f"{{tsv: {sample(PARALLEL, options)}}}"]
+    sources = [SourceConfig(tsv=str(sample(PARALLEL, options)))]
     if name in METHODS:
         command = [sys.executable, str(RECIPE), str(folder / name), *METHODS[name]]
         command += ["--mono", str(monolingual(options))]
         command += ["--reverse", str(reverse)] if name != "beam" else []
         vocabulary = "forward:tokenizer.path"
     else:
-        command = [sys.executable, "-m", "transformer_mt.cli", "train", f"run_dir={folder / name}"]
+        command = [sys.executable, "-m", "transformer_mt.cli", "train"]
+        command.append(override("run_dir", folder / name))
         vocabulary = "tokenizer.path"
         if name != "none":
-            method, fields, settings = VARIANTS[name]
-            sources.append(f"{{tsv: {folder / method / 'back_translated.tsv'}{fields}}}")
+            method, tag, settings = VARIANTS[name]
+            text = folder / method / "back_translated.tsv"
+            sources.append(SourceConfig(tsv=str(text), tag=tag))
             command += settings
-    command += [f"data.train=[{', '.join(sources)}]", *data_settings(options), *TRAIN]
-    command += [f"{vocabulary}={reverse / 'tokenizer.model'}", *options.extra]
+    command += [override("data.train", sources), *data_settings(options), *TRAIN]
+    command += [override(vocabulary, reverse / "tokenizer.model"), *options.extra]
     if status := subprocess.run(command).returncode:
         raise InputError(f"{name} ended with status {status}")
 

@@ -25,6 +25,8 @@ from real_run_report import intervals, mean_rate
 from real_run_text import mix
 from reporting import SHARED_DATA, argument_parser, heading, run_main, table
 
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
@@ -83,8 +85,9 @@ def train(name: str, options: Namespace) -> None:
     """Trains a setting, or resumes it; appends its time and peak memory to ``usage.jsonl``."""
     run_dir = options.folder / name
     pairs, settings = SETTINGS[name]
-    command = [sys.executable, "-m", "transformer_mt.cli", "train", f"run_dir={run_dir}"]
-    command += [f"data.train=[{{tsv: {sample(pairs, options)}}}]", *data_settings(options)]
+    command = [sys.executable, "-m", "transformer_mt.cli", "train", override("run_dir", run_dir)]
+    command.append(override("data.train", [SourceConfig(tsv=str(sample(pairs, options)))]))
+    command += data_settings(options)
     command += [*settings, *COMMON, *options.extra]
     start, peak, cpu = time.time(), 0, 0.0
     process = subprocess.Popen(command)
@@ -114,7 +117,8 @@ def data_settings(options: Namespace) -> list[str]:
     settings = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
     for split, year in {"valid": 2013, "test": 2014}.items():
         news = (options.data / f"mix/newstest{year}").resolve()
-        settings.append(f"data.{split}=[{{src: {news}.en.gz, tgt: {news}.de.gz}}]")
+        source = SourceConfig(src=f"{news}.en.gz", tgt=f"{news}.de.gz")
+        settings.append(override(f"data.{split}", [source]))
     return settings
 
 

@@ -26,6 +26,9 @@ import torch
 from process_tree import usage
 from reporting import argument_parser, heading, run_main, table
 
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig
+
 ADAM = {"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9}
 COMMANDS = [sys.executable, "-m", "transformer_mt.cli"]
 
@@ -40,14 +43,15 @@ def main() -> None:
     results = {name: measure(name, folder, options) for name in options.runs}
     models = {"before": options.model} | {name: folder / name for name in options.runs}
     for name, model in models.items():
-        arguments = [f"model={model}", f"input={options.test[0]}", f"output={folder / name}.out"]
+        arguments = [override("model", model), override("input", options.test[0])]
+        arguments.append(override("output", f"{folder / name}.out"))
         subprocess.run([*COMMANDS, "translate", *arguments], check=True, stderr=subprocess.DEVNULL)
     print(heading(f"torch {torch.__version__}, {torch.get_num_threads()} thread(s)"))
     head = ("run", "first update s", "target tokens/s", "peak MiB", "minutes")
     print(f"\n{table(head, [(name, *row) for name, row in results.items()])}\n", flush=True)
-    outputs = ", ".join(f"{folder / name}.out" for name in models)
-    score = [f"hypotheses=[{outputs}]", f"references=[{options.test[1]}]"]
-    subprocess.run([*COMMANDS, "evaluate", *score, f"source={options.test[0]}"], check=True)
+    score = [override("hypotheses", [f"{folder / name}.out" for name in models])]
+    score += [override("references", [options.test[1]]), override("source", options.test[0])]
+    subprocess.run([*COMMANDS, "evaluate", *score], check=True)
 
 
 def parse() -> Namespace:
@@ -96,10 +100,10 @@ def measure(name: str, folder: Path, options: Namespace) -> tuple[str, ...]:
 def mt_train_settings(run_dir: Path, options: Namespace) -> list[str]:
     def source(split: str) -> str:
         src, tgt = (Path(name).resolve() for name in getattr(options, split))
-        return f"data.{split}=[{{src: {src}, tgt: {tgt}}}]"
+        return override(f"data.{split}", [SourceConfig(src=str(src), tgt=str(tgt))])
 
     return [
-        f"run_dir={run_dir}", f"train.init_from={options.model.resolve()}",
+        override("run_dir", run_dir), override("train.init_from", options.model.resolve()),
         "data=files", "data.src_lang=en", "data.tgt_lang=de", "cleaning=none",
         source("train"), source("valid"), "data.test=[]",
         "schedule=linear", f"schedule.peak_lr={options.peak_lr}",

@@ -45,7 +45,8 @@ from real_run_text import CORPORA, prepare
 from reporting import SHARED_DATA, argument_parser, run_main
 from train import model_config
 
-from transformer_mt.config import config_dir
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig, config_dir
 from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
@@ -212,16 +213,16 @@ def missing_packages(peer: str) -> list[str]:
 def mt_train_overrides(folder: Path, recipe: Recipe) -> list[str]:
     """The settings of mt-train that make its run comparable with the peers'."""
     train, valid = (
-        f"[{{src: '{recipe.data}/{split}.src', tgt: '{recipe.data}/{split}.tgt'}}]"
+        [SourceConfig(src=f"{recipe.data}/{split}.src", tgt=f"{recipe.data}/{split}.tgt")]
         for split in ("train", "valid")
     )
     return [
-        f"run_dir={folder / 'run'}",
-        f"cache_dir={folder / 'cache'}",
+        override("run_dir", folder / "run"),
+        override("cache_dir", folder / "cache"),
         *("data=files", "data.src_lang=en", "data.tgt_lang=de"),
-        *(f"data.train={train}", f"data.valid={valid}"),
+        *(override("data.train", train), override("data.valid", valid)),
         *("cleaning=none", f"data.cleaning.max_tokens={recipe.max_tokens}"),
-        f"tokenizer.path={recipe.data}/tokenizer.model",
+        override("tokenizer.path", f"{recipe.data}/tokenizer.model"),
         *(f"model={recipe.model}", "model.norm=post"),
         *("schedule=inverse_sqrt", f"schedule.peak_lr={recipe.peak_lr}"),
         f"schedule.warmup_steps={recipe.warmup_steps}",

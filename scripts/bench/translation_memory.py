@@ -23,6 +23,8 @@ from typing import Any
 from real_run_text import mix
 from reporting import SHARED_DATA, argument_parser, heading, run_main, table
 
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.files import sha256
@@ -53,8 +55,8 @@ def main() -> None:
             text = "".join(f"{pair[side]}\n" for pair in pairs)
             (folder / f"a.{lang}").write_text(text, encoding="utf-8", newline="\n")
         write_memory(folder / "a.tmx", pairs)
-        sources = {"two files": f"{{src: {folder}/a.en, tgt: {folder}/a.de}}"}
-        sources["memory"] = f"{{tmx: {folder}/a.tmx}}"
+        sources = {"two files": SourceConfig(src=f"{folder}/a.en", tgt=f"{folder}/a.de")}
+        sources["memory"] = SourceConfig(tmx=f"{folder}/a.tmx")
         corpora = {kind: prepared(folder / kind, source) for kind, source in sources.items()}
         if corpora["two files"] != corpora["memory"]:
             raise InputError(f"the corpora differ: {corpora}")
@@ -106,12 +108,12 @@ def add_inline(segment: Any, rng: random.Random) -> None:
     element.tail = text[end:] if kept else text[start:]
 
 
-def prepared(folder: Path, source: str) -> dict[str, str]:
+def prepared(folder: Path, source: SourceConfig) -> dict[str, str]:
     """Checksums of the encoded corpus that ``mt-train`` makes of a source."""
-    sample = "[{sample: valid}]"
     overrides = [
-        f"run_dir={folder}", f"cache_dir={folder}.cache", "data=files", "stage=prepare",
-        "data.src_lang=en", "data.tgt_lang=de", f"data.train=[{source}]", f"data.valid={sample}",
+        override("run_dir", folder), override("cache_dir", f"{folder}.cache"), "data=files",
+        "stage=prepare", "data.src_lang=en", "data.tgt_lang=de",
+        override("data.train", [source]), "data.valid=[{sample: valid}]",
         "data.test=[]", "tokenizer.vocab_size=8000", "tokenizer.max_sentences=100000",
     ]  # fmt: skip
     command = [sys.executable, "-m", "transformer_mt.cli", "train", *overrides]

@@ -34,13 +34,13 @@ from recipe import (
     model_name,
     reversed_source,
     run_steps,
-    setting,
     source_files,
     text_source,
     train_job,
 )
 
 from transformer_mt import model_folder
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.languages import may_be_same_language
 from transformer_mt.errors import InputError
@@ -83,7 +83,7 @@ def back_translate() -> None:
         steps.append(
             Step(
                 "reverse",
-                ["mt-train", *base, *(setting(*item) for item in settings.items()),
+                ["mt-train", *base, *(override(*item) for item in settings.items()),
                  *only["reverse"]],
                 Path(reverse),
                 source_files([*data.train, *data.valid]),
@@ -101,7 +101,7 @@ def back_translate() -> None:
             raise InputError(f"--mono: there is no {path}")
     clean, translated = folder / f"mono.{tgt}", folder / f"back_translated.{src}"
     pairs = folder / "back_translated.tsv"
-    limit = setting("data.cleaning.max_tokens", data.cleaning.max_tokens)
+    limit = override("data.cleaning.max_tokens", data.cleaning.max_tokens)
     steps += [
         Step(
             "clean",
@@ -112,8 +112,8 @@ def back_translate() -> None:
         ),
         Step(
             "back-translate",
-            ["mt-translate", setting("model", reverse), setting("input", clean),
-             setting("output", translated), "compute_type=fast", *cache, *only["translate"]],
+            ["mt-translate", override("model", reverse), override("input", clean),
+             override("output", translated), "compute_type=fast", *cache, *only["translate"]],
             translated,
             [clean, *local_models([reverse])],
         ),
@@ -125,12 +125,12 @@ def back_translate() -> None:
         ),
     ]  # fmt: skip
     synthetic = SourceConfig(tsv=str(pairs), tag=options.tag or None)
-    train = [setting("data.train", [*data.train, synthetic])]
+    train = [override("data.train", [*data.train, synthetic])]
     if data.weights or options.weight != 1:
         weights = [*(data.weights or [1.0] * len(data.train)), options.weight]
-        train.append(setting("data.weights", weights))
+        train.append(override("data.weights", weights))
     forward = folder / "forward"
-    train = [*base, setting("run_dir", forward), *train, *only["forward"]]
+    train = [*base, override("run_dir", forward), *train, *only["forward"]]
     # Refuses what is wrong before the other steps; model=auto would read what they write.
     train_job([text for text in train if text != "model=auto"])
     steps.append(

@@ -42,12 +42,12 @@ from recipe import (
     main,
     model_name,
     run_steps,
-    setting,
     source_files,
     train_job,
 )
 
 from transformer_mt import model_folder
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError
@@ -77,7 +77,7 @@ def distill() -> None:
     given = {text.partition("=")[0] for text in overrides.common}
     if not given & {"data", "experiment", "--config-name", "-cn"}:
         base = data_settings(trained.data, trained.data.train) + cleaning_settings(trained.data)
-        base.append(setting("data.weights", trained.data.weights))
+        base.append(override("data.weights", trained.data.weights))
     base += overrides.common
     base += [] if trained.tokenizer.joint else ["tokenizer.joint=false"]
     job = train_job(base)  # refuses what is wrong, before the steps
@@ -89,20 +89,20 @@ def distill() -> None:
     translations, pairs = folder / "translations.jsonl", folder / "distilled.tsv"
     student, exported = folder / "student", folder / "student_int8"
 
-    translate = [setting("model", teacher), setting("input", sources)]
-    translate += [setting("output", translations), "format=jsonl", "compute_type=fast", *cache]
-    translate += [setting("ensemble", ensemble)] if ensemble else []
-    translate += [setting("nbest", options.nbest)] if options.nbest > 1 else []
+    translate = [override("model", teacher), override("input", sources)]
+    translate += [override("output", translations), "format=jsonl", "compute_type=fast", *cache]
+    translate += [override("ensemble", ensemble)] if ensemble else []
+    translate += [override("nbest", options.nbest)] if options.nbest > 1 else []
     select = ["--closest-to", str(references)] if options.nbest > 1 else []
     select += ["--keep", str(options.keep)] if options.keep < 1 else []
 
     train, vocabulary = list[str](), vocabulary_files(path)
     if job.train.init_from is None:  # otherwise that model's vocabulary
-        train.append(setting("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path))
+        train.append(override("tokenizer.path", vocabulary[0] if len(vocabulary) == 1 else path))
     distilled = SourceConfig(tsv=str(pairs))
     mixed = [distilled, *(data.train if options.originals else [])]
     weights = [1.0, *data.weights] if options.originals and data.weights else []
-    train += [setting("data.train", mixed), setting("data.weights", weights)]
+    train += [override("data.train", mixed), override("data.weights", weights)]
     base = [text for text in base if not text.startswith(("data.train=", "data.weights="))]
 
     models = {student: exported}
@@ -130,15 +130,15 @@ def distill() -> None:
         ),
         Step(
             "student",
-            ["mt-train", *base, *train, setting("run_dir", student)],
+            ["mt-train", *base, *train, override("run_dir", student)],
             student,
             source_files([*mixed, *data.valid, *data.test]),
         ),
         *(
             Step(
                 f"export {model}",
-                ["mt-export", setting("model", model), "format=ctranslate2", "compute_type=int8",
-                 setting("output", output)],
+                ["mt-export", override("model", model), "format=ctranslate2", "compute_type=int8",
+                 override("output", output)],
                 output,
                 local_models([str(model)]),
             )

@@ -8,7 +8,6 @@ writes into a folder as it goes, and decides by itself what is left to do.
 import argparse
 import ctypes
 import functools
-import re
 import shlex
 import signal
 import subprocess
@@ -22,7 +21,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt import files, run_layout
-from transformer_mt.cli.compose import compose, to_job
+from transformer_mt.cli.compose import compose, override, to_job
 from transformer_mt.cli.entry_points import exit_status
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
@@ -228,9 +227,10 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
     Raises:
         SystemExit: ``mt-train`` does not accept the overrides; it has said why.
     """
-    command = [sys.executable, "-m", "transformer_mt.cli", "train", "--cfg", "job", "--resolve"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "train", "--cfg", "job"]
+    # Without --resolve, which would undo the escapes of ${; run_dir refers to Hydra's own settings.
     done = subprocess.run(
-        [*command, *overrides], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+        [*command, *overrides, "run_dir=."], stdout=subprocess.PIPE, text=True, encoding="utf-8"
     )
     if done.returncode:
         sys.exit(done.returncode)
@@ -241,47 +241,25 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
     return job
 
 
-def setting(key: str, value: object) -> str:
-    """``key=value`` as Hydra reads it: lists of sources, text and numbers."""
-    return f"{key}={_literal(value)}"
-
-
-def _literal(value: object) -> str:
-    if isinstance(value, SourceConfig):
-        fields = {k: v for k, v in asdict(value).items() if v is not None}
-        return "{" + ", ".join(f"{key}: {_quoted(text)}" for key, text in fields.items()) + "}"
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_literal, value))}]"
-    text = str(value)
-    return text if re.fullmatch(r"[\w./:@+-]+", text, re.ASCII) else _quoted(text)
-
-
-def _quoted(text: str) -> str:
-    # In Hydra's strings a backslash stands for itself, except before a quote.
-    return '"' + re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text) + '"'
-
-
 def data_settings(data: DataConfig, train: Sequence[SourceConfig]) -> list[str]:
     """Overrides that give a job the data of another, with other training sources."""
     names = ["src_lang", "tgt_lang", "normalization", "valid", "test"]
     names += ["workers"] if data.workers is not None else []
     values = {f"data.{name}": getattr(data, name) for name in names}
     values["data.train"] = list(train)
-    return ["data=files", *(setting(*item) for item in values.items())]
+    return ["data=files", *(override(*item) for item in values.items())]
 
 
 def cache_settings(job: TrainJob) -> list[str]:
     """The override of ``cache_dir``, if it is not the default."""
-    return [setting("cache_dir", job.cache_dir)] if job.cache_dir != TrainJob.cache_dir else []
+    return [override("cache_dir", job.cache_dir)] if job.cache_dir != TrainJob.cache_dir else []
 
 
 def cleaning_settings(data: DataConfig) -> list[str]:
     """Overrides of ``data.cleaning`` that differ from the defaults."""
     defaults = asdict(CleaningConfig())
     given = asdict(data.cleaning).items()
-    return [setting(f"data.cleaning.{k}", value) for k, value in given if value != defaults[k]]
+    return [override(f"data.cleaning.{k}", value) for k, value in given if value != defaults[k]]
 
 
 def reversed_source(source: SourceConfig) -> SourceConfig:

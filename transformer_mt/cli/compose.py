@@ -1,10 +1,13 @@
 """Composes the configuration of a command and converts it to the dataclass of its job."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Literal, overload
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -16,14 +19,49 @@ from transformer_mt.config import (
     EvaluateJob,
     ExportJob,
     Job,
+    SourceConfig,
     TrainJob,
     TranslateJob,
     compose_config,
     exclusive_hydra,
     schema,
 )
+from transformer_mt.config.interpolations import literal
 from transformer_mt.config.usage_errors import explain, suggest
 from transformer_mt.errors import UsageError, first_line
+
+_NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
+_PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
+"""Text that Hydra reads as it is, without quotes."""
+
+
+def override(key: str, value: object) -> str:
+    """The argument ``key=value`` of a command, by which it reads this very value.
+
+    Args:
+        key: The name of the setting.
+        value: None, a number, text, a path, a data source, or a list of them.
+    """
+    return f"{key}={_argument(value)}"
+
+
+def _argument(value: object) -> str:
+    if isinstance(value, SourceConfig):
+        fields = [f"{k}: {quoted(literal(v))}" for k, v in asdict(value).items() if v is not None]
+        return f"{{{', '.join(fields)}}}"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else quoted(literal(text))
+
+
+def quoted(text: str) -> str:
+    """The text in the quotes of Hydra's grammar; interpolations in it are not escaped."""
+    return QuotedString(text, Quote.double).with_quotes()
 
 
 @overload

@@ -4,7 +4,6 @@ The jobs load PyTorch, which ``--help`` does not need, so that each is imported 
 """
 
 import os
-import re
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -19,7 +18,14 @@ import hydra
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
-from transformer_mt.cli.compose import compose, explained_errors, to_job, with_experiment
+from transformer_mt.cli.compose import (
+    compose,
+    explained_errors,
+    override,
+    quoted,
+    to_job,
+    with_experiment,
+)
 from transformer_mt.cli.entry_points import exit_on_interrupt, exit_status
 from transformer_mt.config import (
     JOBS,
@@ -171,7 +177,9 @@ def _run_with_hydra(
         if given.config_name and command == "train" and "model=auto" in overrides:
             raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
         added_dir = given.config_dir
-        search_path = [f"hydra.searchpath=['file://{added_dir.absolute()}']"] if added_dir else []
+        # Hydra reads this override before there are interpolations.
+        place = quoted(f"file://{added_dir.absolute()}") if added_dir else ""
+        search_path = [f"hydra.searchpath=[{place}]"] if place else []
         overrides = with_experiment(overrides, command, search_path)
         if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
             from transformer_mt.cli.sweep import Sweep  # loads PyTorch
@@ -179,7 +187,7 @@ def _run_with_hydra(
             sweep = Sweep(program, overrides)
             # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
             scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
-            added += [f"hydra.sweep.dir='{scratch}'", sweep.naming]
+            added += [override("hydra.sweep.dir", scratch), sweep.naming]
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
@@ -204,9 +212,7 @@ def _quote_attention(argument: str) -> str:
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     if key != "attention" or quoted or text in ("", "null"):
         return argument
-    # In Hydra's strings a backslash stands for itself, except before a quote.
-    escaped = re.sub(r'(\\*)("|$)', lambda m: 2 * m[1] + ('\\"' if m[2] else ""), text)
-    return f'attention="{escaped}"'
+    return override(key, text)
 
 
 def _set_up_streams() -> None:

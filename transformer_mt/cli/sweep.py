@@ -12,6 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tabulate import tabulate
 
 from transformer_mt import run_layout
+from transformer_mt.cli.compose import override
 from transformer_mt.cli.entry_points import print_error
 from transformer_mt.config import Job, TrainJob
 from transformer_mt.distributed.environment import env_rank, under_launcher
@@ -37,7 +38,7 @@ class Sweep:
         swept = [override.key_or_group for override in parsed if override.is_sweep_override()]
         fixed = {override.key_or_group for override in parsed}.difference(swept) if swept else set()
         excluded = sorted({*fixed, "run_dir"})
-        self.naming = f"hydra.job.config.override_dirname.exclude_keys={excluded}"
+        self.naming = override("hydra.job.config.override_dirname.exclude_keys", excluded)
         """Override that makes Hydra name the jobs."""
         self._program = program
         self._folders: dict[Path, Path] = {}

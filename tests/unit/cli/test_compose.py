@@ -10,12 +10,17 @@ import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.singleton import Singleton
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
 import transformer_mt
 from transformer_mt import compose
 from transformer_mt.cli import main as cli
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.cli.compose import override
+from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob, TranslateJob
 from transformer_mt.errors import InputError, UsageError
 
 
@@ -25,6 +30,30 @@ def test_jobs_of_all_commands() -> None:
     assert (job.train.seed, job.run_dir) == (7, "runs/sample")
     assert compose(["model=x", "beam_size=2"], "translate") == TranslateJob(model="x", beam_size=2)
     assert compose(["model=x"], "evaluate") == EvaluateJob(model="x")
+
+
+pieces = st.sampled_from(["\\", "${", "}", "'", '"', " ", ",", "[", "]", "=", ":", "\n", "a", "1"])
+odd_text = st.lists(pieces).map("".join) | st.text() | st.text("+-.0123_einfault")
+values = odd_text | st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+
+
+@given(values | st.lists(values))
+@example("null")
+@example("-.5")
+@example("it's ${x}\\")
+def test_hydra_reads_what_an_override_says(value: object) -> None:
+    assume(value != "???" and "???" not in (value if isinstance(value, list) else []))
+    parsed = OverridesParser.create().parse_override(override("key", value))
+    assert not parsed.is_sweep_override()
+    read = OmegaConf.to_container(OmegaConf.create({"key": parsed.value()}), resolve=True)
+    assert repr(read) == repr({"key": value})  # which tells 1 from 1.0 and True
+
+
+def test_names_of_files_reach_the_job() -> None:
+    name = """it's "a", [b]={c}: ${d}\\"""
+    sources = [SourceConfig(src=name, tgt=f"{name}.de"), SourceConfig(tsv=name, tag="<bt>")]
+    job = compose([override("data.train", sources), override("run_dir", Path(name))])
+    assert (job.data.train, job.run_dir) == (sources, name)
 
 
 def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

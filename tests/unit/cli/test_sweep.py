@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,17 @@ def test_folders_and_table_name_the_swept_settings(run: Run, tmp_path: Path) -> 
         ["128", "2", "32.00", "22.00", "18.00", "12.12", f"r/{names[3]}"],
     ]
     assert [line.split() for line in out.splitlines()] == [" ".join(row).split() for row in rows]
+
+
+@pytest.mark.parametrize("name", ["it's", "w ${BUILD} x", 'a "b" \\', "t\udce9mp"])
+def test_temporary_folder_of_any_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+    status, out, err = run("-m", "run_dir=r", "train.seed=1,2", job=fake_training)
+    assert (status, len(out.splitlines())) == (0, 3), err
+    assert list((tmp_path / name).iterdir()) == []
 
 
 def test_a_folder_name_that_is_too_long_does_not_end_the_sweep(run: Run, tmp_path: Path) -> None:

@@ -90,8 +90,11 @@ def test_a_sweep_of_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {job.tokenizer.vocab_size for job in jobs} == {2000}
 
 
-def test_a_folder_of_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = tmp_path / "my configs"
+@pytest.mark.parametrize("name", ["my configs", "it's mine", 'a "b" \\', "w ${BUILD} x"])
+def test_a_folder_of_configurations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    configs = tmp_path / name
     (configs / "data").mkdir(parents=True)
     source = f"[{{tsv: {tmp_path / 'a.tsv'}}}]"
     (configs / "data/mine.yaml").write_text(

@@ -29,7 +29,7 @@ from support.paths import ROOT
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
-from transformer_mt.cli.compose import compose
+from transformer_mt.cli.compose import compose, override
 from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
@@ -45,11 +45,13 @@ shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 
 
-@pytest.mark.parametrize("name", ["a.de", "a, b.de", "it's {x}=[y].de", 'a "b" ü.de', "a\\", "1"])
+@pytest.mark.parametrize(
+    "name", ["a.de", "a, b.de", "it's {x}=[y].de", "${HOME}\\", 'a "b" ü.de', "a\\", "1"]
+)
 def test_settings_are_read_back_from_a_shell_and_hydra(name: str) -> None:
     sources = [SourceConfig(src=name, tgt="b.en"), SourceConfig(tsv=name, tag="<bt>")]
-    command = ["mt-train", recipe.setting("data.train", sources), recipe.setting("run_dir", name)]
-    command.append(recipe.setting("data.weights", [1.0, 0.5]))
+    command = ["mt-train", override("data.train", sources), override("run_dir", name)]
+    command.append(override("data.weights", [1.0, 0.5]))
     _, *typed = shlex.split(str(recipe.Step("a", command, Path("a"))))
     job = compose([*typed, "data.normalization=nfc"])
     assert (job.data.train, job.run_dir, job.data.weights) == (sources, name, [1.0, 0.5])
@@ -58,6 +60,12 @@ def test_settings_are_read_back_from_a_shell_and_hydra(name: str) -> None:
         assert getattr(again.data, key) == getattr(job.data, key)
     settings = recipe.cleaning_settings(again.data)
     assert compose([*settings, "data=sample"]).data.cleaning == again.data.cleaning
+
+
+def test_the_job_of_a_recipe_has_the_names_of_files_as_they_are() -> None:
+    sources = [SourceConfig(tsv="p/it's ${DATA}.tsv")]
+    job = recipe.train_job(["data=sample", override("data.train", sources)])
+    assert job.data.train == sources
 
 
 @pytest.mark.parametrize(
@@ -180,7 +188,7 @@ def test_cleaned_lines_are_translated_whole(
     arguments = [str(tmp_path / "out.de"), "--model", str(tmp_path / "model"), "data=sample"]
     monkeypatch.setenv("HOME", str(tmp_path))
     text = recipe.text_source("~/mono.de")
-    monkeypatch.setattr(sys, "argv", ["x", *arguments, recipe.setting("data.train", [text])])
+    monkeypatch.setattr(sys, "argv", ["x", *arguments, override("data.train", [text])])
     clean_text.clean_text()
     assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
 
