@@ -54,6 +54,11 @@ def work(folder: Path, how: str) -> None:
     with (folder / "starts").open("a") as file:
         file.write("x")
     minutes = {"hangs": 20 / 60, "stops before the ranks are ready": 5 / 60}.get(how, 10.0)
+    if how == "never ready":
+        minutes = 3 / 60
+        if os.environ["RANK"] == "1":
+            time.sleep(10)  # longer than the others wait
+            return
     if how == "input before" and os.environ["RANK"] == "1":
         raise InputError("data.tsv, line 7: invalid UTF-8")
     with join(CPU, DistributedConfig(timeout_minutes=minutes)) as world:
@@ -244,6 +249,8 @@ def ranks(folder: Path, how: str) -> tuple[list[int | None], str]:
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NUM_TASKS": "3",
         "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "3",
+        "SLURM_NODEID": "0",
         "MASTER_PORT": str(free_port()),
     }
     processes = [
@@ -265,6 +272,15 @@ def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path) -> No
     status, printed = ranks(tmp_path, how)
     assert status == [1, 1, 1]
     assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
+
+
+def test_under_slurm_a_task_that_is_never_ready_is_not_waited_for_without_limit(
+    tmp_path: Path,
+) -> None:
+    status, printed = ranks(tmp_path, "never ready")
+    assert status == [os.EX_TEMPFAIL, 0, os.EX_TEMPFAIL]
+    (line,) = printed.splitlines()
+    assert "only 2 ranks were ready within 0:00:03" in line
 
 
 def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path) -> None:

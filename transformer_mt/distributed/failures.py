@@ -17,7 +17,12 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from transformer_mt.distributed.environment import describe_rank, env_rank, env_size
+from transformer_mt.distributed.environment import (
+    describe_rank,
+    env_local_size,
+    env_rank,
+    env_size,
+)
 from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -59,8 +64,8 @@ def meet(timeout: timedelta) -> Store:
         return _store[0]
     start = ""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        start = os.environ["TORCHELASTIC_RESTART_COUNT"]
-        if not _on_one_node() and os.environ["TORCHELASTIC_MAX_RESTARTS"] != "0":
+        start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+        if not _on_one_node() and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             raise InputError(
                 "torchrun --max-restarts on several nodes needs --rdzv-backend=c10d and "
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as in scripts/torchrun.sh"
@@ -68,7 +73,9 @@ def meet(timeout: timedelta) -> Store:
     try:
         store, *_ = next(rendezvous("env://", timeout=timeout))
     except (RuntimeError, ValueError) as error:
-        where = ":".join(os.environ.get(key, f"no {key}") for key in ("MASTER_ADDR", "MASTER_PORT"))
+        where = ":".join(
+            os.environ.get(key) or f"no {key}" for key in ("MASTER_ADDR", "MASTER_PORT")
+        )
         raise InputError(
             f"{describe_rank()}: cannot reach the other ranks at {where}: {_summary(error)}"
         ) from None
@@ -105,7 +112,7 @@ def process_group_store(timeout: timedelta) -> Store:
 
 
 def _on_one_node() -> bool:
-    return os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
+    return env_local_size() == env_size()
 
 
 def is_transient(name: str, message: str) -> bool:

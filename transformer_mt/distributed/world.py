@@ -18,8 +18,8 @@ from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import (
     Ranks,
     describe_rank,
+    env_cores,
     env_local_rank,
-    env_local_size,
     env_rank,
     env_size,
 )
@@ -131,10 +131,9 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         hardware.keep_freed_memory()
     default_threads = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
-        # PyTorch does not see a container's quota. Under srun the number of ranks on this host is
-        # unknown, but each task is bound to its cores.
+        # PyTorch does not see a container's quota.
         cores = min(default_threads, hardware.available_cores())
-        torch.set_num_threads(max(1, cores // env_local_size()))
+        torch.set_num_threads(env_cores(cores))
     try:
         size = env_size()
         if size == 1:

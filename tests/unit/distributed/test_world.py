@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from transformer_mt.distributed import world
 from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
 
@@ -35,7 +36,10 @@ def test_threads_of_a_rank(
     cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "available_cores", lambda: cores)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(world, "env_size", lambda: 1)  # no process group
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, str(ranks))
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)

@@ -17,10 +17,10 @@ from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_b
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Corpus
-from transformer_mt.data.store.workers import map_ordered, num_workers
-from transformer_mt.distributed.environment import env_local_rank, env_local_size
+from transformer_mt.data.store.workers import map_ordered
+from transformer_mt.distributed.environment import env_cores, env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.hardware import background_thread
+from transformer_mt.kernels.hardware import available_cores, background_thread
 
 T = TypeVar("T")
 
@@ -98,9 +98,11 @@ class BatchIterator:
         batches = (self.plan[step - 1] for step in steps)
         rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
         if self._sampler:
-            stored, workers = map(self._share, steps), num_workers(self._workers)
-            processes = min(math.ceil(workers / env_local_size()), _MAX_SAMPLING_PROCESSES)
-            batches = map_ordered(self._sampler, stored, processes)
+            workers = env_cores(available_cores())
+            if self._workers is not None:  # of all ranks on this machine
+                workers = math.ceil(self._workers / env_local_size())
+            stored = map(self._share, steps)
+            batches = map_ordered(self._sampler, stored, min(workers, _MAX_SAMPLING_PROCESSES))
             rank, world_size = 0, 1
         with closing(batches):
             for batch in batches:
