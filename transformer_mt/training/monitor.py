@@ -206,8 +206,11 @@ class Monitor:
         steps = self._max_steps - self._interval_first_step
         seconds = seconds_per_update * steps
         if min(seconds, self._deadline - time.perf_counter()) > _LONG_RUN_SECONDS:
+            per_update = f"{seconds_per_update:.1f} s"
+            if seconds_per_update < 1:
+                per_update = f"{1000 * seconds_per_update:.0f} ms"
             self.note(
-                f"warning: an update takes {seconds_per_update:.0f} s on this machine; {steps:,} "
+                f"warning: an update takes {per_update} on this machine; {steps:,} "
                 f"would take {seconds / 86400:.0f} days: set train.max_hours, or model=auto for a "
                 "smaller model; experiment=quickstart shows the whole pipeline in minutes"
             )

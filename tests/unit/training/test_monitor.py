@@ -216,20 +216,34 @@ def test_metrics_jsonl_is_never_truncated_in_place(
     assert path.stat().st_ino != before  # another file took its name
 
 
-@pytest.mark.parametrize(("seconds", "warned"), [(60.0, True), (0.5, False)])
+@pytest.mark.parametrize(
+    ("seconds", "updates", "per_update", "days"),
+    [
+        (60.0, 100_000, " 60.0 s ", " 69 days"),  # 100,000 minutes
+        (1.44, 1_000_000, " 1.4 s ", " 17 days"),
+        (0.0288, 30_000_000, " 29 ms ", " 10 days"),
+        (0.5, 100_000, None, None),
+    ],
+)
 def test_a_long_run_is_announced_after_three_updates(
-    tmp_path: Path, lines: Any, clock: list[float], seconds: float, warned: bool
+    tmp_path: Path,
+    lines: Any,
+    clock: list[float],
+    seconds: float,
+    updates: int,
+    per_update: str | None,
+    days: str | None,
 ) -> None:
-    monitor = open_monitor(tmp_path, 0, 100_000)
+    monitor = open_monitor(tmp_path, 0, updates)
     for step in range(1, 6):
         clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
         monitor.update(100, 0.0)
     monitor.close()
     warnings = [line for line in lines() if "experiment=quickstart" in line]
-    assert len(warnings) == warned
-    if warned:
-        assert "60 s" in warnings[0]
-        assert "69 days" in warnings[0]  # 100,000 minutes
+    assert len(warnings) == (per_update is not None)
+    if per_update is not None and days is not None:
+        assert per_update in warnings[0]
+        assert days in warnings[0]
 
 
 def test_perplexity_is_finite_for_any_loss() -> None:
