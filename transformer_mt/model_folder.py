@@ -19,7 +19,7 @@ from transformer_mt.config import DataConfig, TrainJob, schema
 from transformer_mt.config.interpolations import has_interpolation, literal
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
-from transformer_mt.errors import InputError, printable
+from transformer_mt.errors import InputError, printable, require_utf8
 from transformer_mt.files import cache_path, expand_user, read_regular, write_text
 from transformer_mt.registries import IMPORT_FORMATS
 
@@ -137,6 +137,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = hub_models.resolve(str(reference))
     else:
         folder = expand_user(reference)
+    require_utf8(folder)
     if (folder / run_layout.CONFIG).exists():
         return folder
     kind = hub_models.foreign_type(folder)
@@ -166,6 +167,7 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     if not folder.is_dir():
         hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
         raise InputError(f"no model folder {folder.absolute()}; {hint}")
+    require_utf8(folder)
     job, checksum = _read_config(folder)
     tokenizer = Tokenizer.load(folder)
     if checksum not in (None, vocabulary_checksum(folder)):

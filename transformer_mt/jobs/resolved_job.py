@@ -1,28 +1,39 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import DataConfig, ModelConfig, SourceConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import (
+    DataConfig,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+    dotted,
+)
 from transformer_mt.config.checks import require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, require_utf8
 
 
 def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
 
     Raises:
-        InputError: There are no data; or see ``with_initial_model``.
+        InputError: There are no data, or a name is not valid UTF-8; or see ``with_initial_model``.
     """
     for part in ("train", "valid"):
         message = f"data.{part} has no sources; mt-train --help shows examples"
         require(bool(getattr(job.data, part)), message)
     job = _with_absolute_paths(job)
+    for key, value in dotted(asdict(job)).items():  # config.yaml will have them
+        for item in value if isinstance(value, list) else [value]:
+            for text in item.values() if isinstance(item, dict) else [item]:
+                require_utf8(text, key)
     if job.train.init_from is not None:
         job = with_initial_model(job, job.train.init_from)
     vocabulary = existing_vocabulary(job)

@@ -88,7 +88,7 @@ def record_start(
     start: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
-        "command": shlex.join(sys.argv),
+        "command": shlex.join(sys.argv).encode(errors="backslashreplace").decode(),
         "version": transformer_mt.__version__,
         "revision": revision,
         "python": platform.python_version(),

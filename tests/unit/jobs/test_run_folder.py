@@ -49,6 +49,14 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_command_that_is_not_utf8_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["mt-train", "--config-dir", "caf\udce9", "a=ü"])
+    run_folder.record_start(tmp_path, CPU, 1, 0)
+    assert starts(tmp_path)[0]["command"].endswith("a=ü'")
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The package, as it seems, in a repository with one commit."""

@@ -44,6 +44,7 @@ from transformer_mt.decode.engines.engine import (
     max_output_tokens,
     max_tokens,
 )
+from transformer_mt.errors import require_utf8
 from transformer_mt.kernels import hardware
 
 if TYPE_CHECKING:
@@ -123,6 +124,7 @@ class CTranslate2Engine:
         self._workers = _num_threads() if kind == "cpu" else 1
         torch = sys.modules.get("torch")
         torch_threads = torch.get_num_threads() if torch is not None else 0
+        require_utf8(converted)  # it may be in a cache elsewhere
         try:
             with self._errors_explained():
                 self._translator = ctranslate2.Translator(

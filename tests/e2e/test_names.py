@@ -1,0 +1,64 @@
+"""Names of files and folders that other programs read as syntax, or cannot read."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.training_runs import Running, arguments, one_line_error
+
+from transformer_mt import model_folder
+from transformer_mt.cli.compose import override
+from transformer_mt.config import SourceConfig
+
+NOT_UTF8 = "caf\udce9"
+"""A name in Latin-1, as Python has it."""
+
+
+def start(corpus: Path, cwd: Path, out: Path, *more: str) -> Running:
+    given = arguments(corpus, Path("run"), "train.max_steps=4", "train.validate_every=4")
+    return Running("train", [*given, *more], out, cwd)
+
+
+@pytest.mark.parametrize("name", ["w ${BUILD} x", """it's "${oc.env:HOME}"\\"""])
+def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")
+    source = override("data.train", [SourceConfig(tsv=f"{name}.tsv")])
+    status, _, err = start(corpus, folder, tmp_path / "first", source).wait()
+    assert status == 0, err
+    job = model_folder.read_config(folder / "run")
+    assert job.run_dir == str(folder / "run")
+    assert [item.tsv for item in job.data.train] == [str(folder / f"{name}.tsv")]
+    status, _, err = start(corpus, folder, tmp_path / "more", source, "train.max_steps=6").wait()
+    assert status == 0, err
+    status, out, err = Running(
+        "evaluate", ["model=run", "beam_size=1"], tmp_path / "scores", folder
+    ).wait()
+    assert status == 0, err
+    assert "BLEU" in out
+
+
+@pytest.mark.parametrize(
+    ("setting", "arguments_of"),
+    [
+        ("run_dir", lambda folder: []),  # the working folder
+        ("run_dir", lambda folder: [override("run_dir", f"/tmp/{NOT_UTF8}")]),
+        ("data.train", lambda f: [override("data.train", [SourceConfig(tsv=f"{NOT_UTF8}.tsv")])]),
+        ("tokenizer.path", lambda f: ["run_dir=/tmp/r", override("tokenizer.path", NOT_UTF8)]),
+        ("train.init_from", lambda f: ["run_dir=/tmp/r", override("train.init_from", NOT_UTF8)]),
+    ],
+)
+def test_names_that_are_not_utf8_are_refused_first(
+    corpus: Path, tmp_path: Path, setting: str, arguments_of: Callable[[Path], list[str]]
+) -> None:
+    folder = tmp_path / (NOT_UTF8 if setting == "run_dir" else "cwd")
+    folder.mkdir()
+    (folder / f"{NOT_UTF8}.tsv").write_bytes((corpus / "train.tsv").read_bytes())
+    cache = override("cache_dir", tmp_path / "cache")
+    running = start(corpus, folder, tmp_path / "out", *arguments_of(folder), cache)
+    error = one_line_error(running.wait())
+    assert error.startswith(f"{setting}: not valid UTF-8: ")
+    assert not (tmp_path / "cache").exists()  # nothing was encoded
+    assert not (folder / "run").exists()
