@@ -475,6 +475,13 @@ def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Ru
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
         assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
+        assert ("raise that limit" in err) == finished_before
+    argv += ["schedule=linear"]  # ends with the run: with a higher limit its rate would rise again
+    for finished_before in (False, True):
+        status, _, err = train(tmp_path / "linear", *argv).wait()
+        assert status == 0, err
+        assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
+        assert "raise that limit" not in err
 
 
 def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:

@@ -64,14 +64,15 @@ class TranslationValidator:
             metrics = self._score(hypotheses)
         if self.job.train.best_by in VALIDATION_SOURCE_METRICS and self.world.is_main:
             metrics |= self._source_score(translator, hypotheses)
-        num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
+        if len(hypotheses) < len(self.pairs):
+            metrics["lines"] = len(hypotheses)
         if not self.world.is_main:
-            return ValidationResult(metrics, num_lines=num_lines)
+            return ValidationResult(metrics)
         samples = []
         for number in evenly_spaced(len(self._probed_lines), _NUM_SAMPLES):
             i = self._probed_lines[number]
             samples.append((self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]))
-        return ValidationResult(metrics, samples, self._attention(model, samples), num_lines)
+        return ValidationResult(metrics, samples, self._attention(model, samples))
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""
