@@ -48,14 +48,16 @@ class BatchPlan:
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch. With weight 1.25,
             every pair occurs once, and a quarter of them, different in each epoch, twice; batches
-            may then be slightly larger than ``batch_tokens``. Without weights, once.
+            may then be slightly larger than ``batch_tokens``, or clearly, where the lengths of few
+            long pairs differ much. Without weights, once.
         num_updates: Number of updates in an epoch, of about as many target tokens each, whatever
             ``batch_tokens``; at most the number of pairs. None: about as few as it allows.
 
     Attributes:
         store: The training pairs.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
-        may_exceed: Whether several pairs may have more than ``batch_tokens``.
+        may_exceed: Whether updates of several pairs may have more than ``batch_tokens``, because of
+            ``num_updates``.
         num_oversized: Number of updates in an epoch that are one pair of more than
             ``batch_tokens``.
     """
@@ -95,7 +97,7 @@ class BatchPlan:
         else:
             per_batch = min(per_batch, len(lengths) // num_updates)
             self._boundaries = equal_chunk_boundaries(lengths, per_batch * num_updates)
-        targets = np.diff(np.append(0, np.cumsum(lengths, dtype=np.int64))[self._boundaries])
+        targets = np.add.reduceat(lengths, self._boundaries[:-1], dtype=np.int64)
         fixed = num_updates is not None
         self._combine_chunks = ChunkCombiner(targets, batch_tokens, per_batch, fixed=fixed)
         self.steps_per_epoch = self._combine_chunks.num_batches

@@ -95,7 +95,7 @@ class ShardedPlan:
 
     def _recount_updates(self) -> None:
         """Counts the updates of shards that several long pairs may make too large."""
-        for number in np.flatnonzero(self._updates):
+        for number in np.flatnonzero(self._updates).tolist():
             store = TokenStore.load(self._corpus.shards[number])
             self._has_long_pairs[number] = self._plan(number, store).may_exceed
             if self._has_long_pairs[number]:
