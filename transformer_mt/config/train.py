@@ -70,7 +70,8 @@ class TrainConfig(Checked, prefix="train."):
     and schedule do not. Smaller numbers of layers, as ``model.num_decoder_layers=1``, take evenly
     spaced ones of its layers."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
-    """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
+    """Maximum target tokens per update (§5.1). Counted over all devices and accumulation steps. A
+    longer pair is an update of its own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens, of either side, per forward pass. null: 8192 on a CPU; on a GPU, as many as
     its memory holds. Limits memory and changes no batch; dropout masks differ, as they do on

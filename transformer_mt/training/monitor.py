@@ -248,6 +248,13 @@ def log_start(
         kernels.precision,
         ", compiled" if batches.buffer_shape else "",
     )
+    if oversized := batches.plan.num_oversized:
+        log.warning(
+            "warning: %s update(s) per epoch have more than train.batch_tokens=%s target tokens: "
+            "one pair each, which is longer; data.cleaning.max_tokens leaves such pairs out",
+            f"{oversized:,}",
+            f"{job.train.batch_tokens:,}",
+        )
     if world.device.type == "cpu":
         log.info("matrix products by %s", kernels.products)
     if criteria.last_step < criteria.warmup_steps:

@@ -169,6 +169,19 @@ def test_a_run_shorter_than_its_warm_up_is_warned_about(
         assert (caplog.text.count("its warm-up of 10") == 1) == warned
 
 
+def test_pairs_that_are_longer_than_an_update_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt")
+    lengths = pairs(60).tgt.lengths
+    for limit in (int(np.median(lengths)), int(lengths.max())):
+        caplog.clear()
+        trainer(tmp_path / f"{limit}", batch_tokens=limit, max_steps=2).run()
+        count, lines = (lengths > limit).sum(), caplog.text.count(f"train.batch_tokens={limit} ")
+        assert lines == bool(count)
+        assert not count or f"{count} update(s) per epoch" in caplog.text
+
+
 def test_a_run_that_time_or_patience_ends_in_its_warm_up_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """The plan of global batches, and its division into micro-batches and ranks."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from support.stores import store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets
+from transformer_mt.data.batching.chunks import equal_chunk_boundaries
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, equal_chunk_boundaries
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
@@ -52,19 +54,62 @@ def is_placeholder(batch: Batch) -> bool:
     return bool((batch.tgt_out == IGNORE_INDEX).all())
 
 
-@given(stores(), st.integers(1, 120), st.integers(0, 2**63 - 1), st.integers(0, 5))
-def test_an_epoch_has_each_pair_once(
-    store: TokenStore, batch_tokens: int, seed: int, epoch: int
+@given(
+    stores(),
+    st.integers(1, 120),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 5),
+    st.sampled_from([1, 2]),
+)
+def test_an_epoch_has_each_pair_once_in_batches_of_limited_size(
+    store: TokenStore, batch_tokens: int, seed: int, epoch: int, times: int
 ) -> None:
-    plan = BatchPlan(store, batch_tokens, seed)
+    store = dataclasses.replace(store, source_sizes=(len(store),))
+    plan = BatchPlan(store, batch_tokens, seed, [times])
     batches = plan_of_epoch(plan, epoch)
-    assert sorted(i for batch in batches for i in indices(batch)) == list(range(len(store)))
+    seen = sorted(i for batch in batches for i in indices(batch))
+    assert seen == sorted([*range(len(store))] * times)
+    oversized = 0
     for batch in batches:
         targets = sum(int(store.tgt.lengths[i]) for i in indices(batch))
         assert batch.num_targets == targets
-        longest = max(int(store.tgt.lengths[i]) for i in indices(batch))
-        # A pair longer than a chunk may be (an eighth) is a chunk of its own.
-        assert targets <= batch_tokens or longest > batch_tokens // 8
+        if targets > batch_tokens:
+            assert len(indices(batch)) == 1
+            oversized += 1
+    assert plan.num_oversized == oversized == times * (store.tgt.lengths > batch_tokens).sum()
+
+
+@pytest.mark.parametrize(
+    ("batch_tokens", "mean"),
+    [(20, 225), (300, 225), (500, 450), (700, 640), (1000, 900), (1500, 1300), (2000, 1800)],
+)
+def test_batches_of_long_pairs_are_full(batch_tokens: int, mean: int) -> None:
+    """160 pairs of 180 to 267 tokens: as many in a batch as fit."""
+    lengths = np.random.default_rng(0).integers(180, 268, 160)
+    plan = BatchPlan(store_of_lengths(lengths, lengths), batch_tokens, 1)
+    targets = [batch.num_targets for batch in plan_of_epoch(plan)]
+    assert max(targets) <= max(batch_tokens, 267)
+    assert np.mean(targets) == pytest.approx(mean, rel=0.03)
+
+
+def test_few_long_pairs_do_not_change_the_other_batches() -> None:
+    """Each shares its batch with short pairs; the others have eight chunks, as without them."""
+    short, long = many_pairs(5000).tgt.lengths, np.array([400, 399, 350, 300, 200, 150, 60, 900])
+    lengths = np.concatenate([short, long])
+    batches = plan_of_epoch(BatchPlan(store_of_lengths(lengths, lengths), 400, 1))
+    without = BatchPlan(store_of_lengths(short, short), 400, 1)
+    added = len(batches) - without.steps_per_epoch
+    assert added == pytest.approx(np.minimum(long, 400).sum() / 400, abs=2)
+    sizes = []
+    for batch in batches:
+        inside = lengths[indices(batch)]
+        if (inside > 50).sum() == 0:
+            sizes.append(len(batch.chunks))
+            continue
+        (longest,) = inside[inside > 50]
+        # At most one chunk less than would fit.
+        assert len(batch.chunks) - 1 >= (400 - longest) // 50 - 1
+    assert sorted(sizes)[1:] == [8] * (len(sizes) - 1)  # one has the rest
 
 
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.integers(1, 9), st.integers(1, 60))
