@@ -29,9 +29,8 @@ from train import synchronize
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, CuSeqlens, Lengths, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.batch_iterator import prefetch
-from transformer_mt.data.batching.chunks import CHUNKS_PER_BATCH
 from transformer_mt.data.batching.micro_batches import micro_batches
-from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS

@@ -43,9 +43,8 @@ from transformer_mt.config import (
     config_dir,
     schema,
 )
-from transformer_mt.data.batching.chunks import CHUNKS_PER_BATCH
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import join, pick_device

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
+from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
@@ -248,11 +249,11 @@ def log_start(
         kernels.precision,
         ", compiled" if batches.buffer_shape else "",
     )
-    if oversized := batches.plan.num_oversized:
+    if isinstance(batches.plan, BatchPlan) and batches.plan.num_oversized:
         log.warning(
             "warning: %s update(s) per epoch have more than train.batch_tokens=%s target tokens: "
             "one pair each, which is longer; data.cleaning.max_tokens leaves such pairs out",
-            f"{oversized:,}",
+            f"{batches.plan.num_oversized:,}",
             f"{job.train.batch_tokens:,}",
         )
     if world.device.type == "cpu":

@@ -1,10 +1,13 @@
 """Plan of the global batches of every epoch, of a token store that is planned as a whole.
 
 "Sentence pairs were batched together by approximate sequence length" (§5.1). As in the authors'
-training on 8 GPUs, each of which had sentences of one length, a global batch mixes 8 *chunks*
-(``chunks.py``). The plan is a function of data, seed and epoch, never of the hardware.
+training on 8 GPUs, each of which had sentences of one length, a global batch mixes 8 *chunks*: a
+chunk holds pairs of similar length, and chunks of any lengths share a batch. Where the longest pair
+is longer than an eighth of a batch, the chunks are larger and fewer, so that each pair fits in one.
+The plan is a function of data, seed and epoch, never of the hardware.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
-from transformer_mt.data.batching.chunks import (
-    CHUNKS_PER_BATCH,
-    ChunkCombiner,
-    chunk_boundaries,
-    equal_chunk_boundaries,
-)
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.errors import InputError
 
 _MAX_EPOCH_FACTOR = 100
 """Maximum size of an epoch relative to the corpus; a larger one is refused."""
+
+CHUNKS_PER_BATCH = 8
+"""Maximum number of chunks in a global batch: the paper's number of GPUs."""
+
+_BLOCK_BATCHES = 32
+"""Batches that exchange chunks until all have about as many source tokens."""
 
 
 @dataclass(frozen=True)
@@ -48,18 +51,15 @@ class BatchPlan:
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch. With weight 1.25,
             every pair occurs once, and a quarter of them, different in each epoch, twice; batches
-            may then be slightly larger than ``batch_tokens``, or clearly, where the lengths of few
-            long pairs differ much. Without weights, once.
-        num_updates: Number of updates in an epoch, of about as many target tokens each, whatever
-            ``batch_tokens``; at most the number of pairs. None: about as few as it allows.
+            may then be slightly larger than ``batch_tokens``. Without weights, once.
+        num_updates: Number of updates in an epoch, of about as many target tokens each; at most the
+            number of pairs. None: as few as ``batch_tokens`` allows.
 
     Attributes:
         store: The training pairs.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
-        may_exceed: Whether updates of several pairs may have more than ``batch_tokens``, because of
-            ``num_updates``.
         num_oversized: Number of updates in an epoch that are one pair of more than
-            ``batch_tokens``.
+            ``batch_tokens``, unless ``num_updates`` is given.
     """
 
     def __init__(
@@ -91,18 +91,17 @@ class BatchPlan:
         by_length = np.argsort(max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
         lengths = tgt_lengths[first_epoch[self._position_to_sorted]]
-        per_batch = CHUNKS_PER_BATCH
+        self.num_oversized = 0
         if num_updates is None:
-            self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // per_batch))
+            fitting = batch_tokens // int(lengths.max())
+            self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
+            self._boundaries = chunk_boundaries(lengths, batch_tokens // self._chunks_per_batch)
+            self.num_oversized = int((lengths > batch_tokens).sum())
         else:
-            per_batch = min(per_batch, len(lengths) // num_updates)
-            self._boundaries = equal_chunk_boundaries(lengths, per_batch * num_updates)
-        targets = np.add.reduceat(lengths, self._boundaries[:-1], dtype=np.int64)
-        fixed = num_updates is not None
-        self._combine_chunks = ChunkCombiner(targets, batch_tokens, per_batch, fixed=fixed)
-        self.steps_per_epoch = self._combine_chunks.num_batches
-        self.may_exceed = self._combine_chunks.may_exceed
-        self.num_oversized = 0 if fixed else int((targets > batch_tokens).sum())
+            self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
+            num_chunks = self._chunks_per_batch * num_updates
+            self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
+        self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
         self._chunks: list[npt.NDArray[Any]] = []
         self._batches: list[Indices] = []
@@ -120,7 +119,7 @@ class BatchPlan:
         self._chunks = np.split(pairs, self._boundaries[1:-1])
         starts = self._boundaries[:-1]
         src_tokens = np.add.reduceat(self._src_lengths[pairs], starts, dtype=np.int64)
-        self._batches = self._combine_chunks(src_tokens, rng)
+        self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
         self._epoch = epoch
 
     def _sorted_pairs(self, epoch: int, rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -191,3 +190,89 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Non-negative numbers in the smallest dtype: saves memory, and NumPy sorts 16 bits faster."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
+    """Greedy boundaries of consecutive chunks with at most ``max_tokens`` tokens each.
+
+    A single length above the maximum is a chunk of its own.
+
+    Args:
+        lengths: [pairs] number of tokens of each pair, in order.
+        max_tokens: Maximum sum of the lengths in a chunk.
+
+    Returns:
+        [chunks + 1] boundaries, from 0 to the number of pairs.
+    """
+    starts = np.append(0, np.cumsum(lengths, dtype=np.int64))
+    boundaries = [0]
+    while (start := boundaries[-1]) < len(lengths):
+        end = int(np.searchsorted(starts, starts[start] + max_tokens, side="right")) - 1
+        boundaries.append(max(end, start + 1))
+    return np.array(boundaries, dtype=np.int64)
+
+
+def equal_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indices:
+    """Boundaries of consecutive non-empty chunks with about as many tokens each.
+
+    Args:
+        lengths: [pairs] number of tokens of each pair, in order.
+        num_chunks: Number of chunks, at most the number of pairs.
+
+    Returns:
+        [num_chunks + 1] boundaries, from 0 to the number of pairs.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    inner = np.arange(1, num_chunks)
+    # A pair is in the chunk in which its middle lies.
+    boundaries = np.searchsorted(ends - lengths / 2, inner * (ends[-1] / num_chunks))
+    boundaries = np.maximum.accumulate(boundaries - inner) + inner  # at least one pair in each
+    boundaries = np.clip(boundaries, inner, len(lengths) - num_chunks + inner)
+    return np.array([0, *boundaries, len(lengths)], np.int64)
+
+
+def combine_chunks(
+    src_tokens: Indices, rng: np.random.Generator, per_batch: int = CHUNKS_PER_BATCH
+) -> list[Indices]:
+    """Combines chunks into batches with similar numbers of source tokens, in random order.
+
+    Args:
+        src_tokens: [chunks] number of source tokens of each chunk.
+        rng: Random number generator.
+        per_batch: Number of chunks in a batch; one batch has the rest.
+
+    Returns:
+        Chunk numbers of each batch.
+    """
+    chunks = rng.permutation(len(src_tokens))
+    num_full = len(chunks) // per_batch
+    full, rest = np.split(chunks, [num_full * per_batch])
+    blocks = np.array_split(full.reshape(num_full, per_batch), max(1, num_full // _BLOCK_BATCHES))
+    batches = [batch for block in blocks for batch in balance(block, src_tokens)]
+    if len(rest):
+        batches.append(rest)
+    return [batches[b] for b in rng.permutation(len(batches))]
+
+
+def balance(block: Indices, src_tokens: Indices) -> Indices:
+    """Exchanges chunks between batches, so that all have a similar number of source tokens.
+
+    Chunks have similar numbers of target tokens by construction. With source tokens left to chance,
+    a buffer for the largest batch would be 13% empty on text like WMT's; balanced, 0.4%.
+
+    Args:
+        block: [batches, chunks per batch] chunk numbers.
+        src_tokens: [chunks] number of source tokens of each chunk of the epoch.
+
+    Returns:
+        [batches, chunks per batch], the same chunk numbers in another order.
+    """
+    chunks = block.reshape(-1)
+    largest_first = chunks[np.argsort(-src_tokens[chunks], kind="stable")]
+    balanced = np.empty_like(block)
+    totals = np.zeros(len(block), np.int64)
+    for i, row in enumerate(largest_first.reshape(block.shape[::-1])):
+        # The largest chunk goes to the smallest batch.
+        balanced[np.argsort(totals, kind="stable"), i] = row
+        totals += src_tokens[balanced[:, i]]
+    return balanced

@@ -3,8 +3,7 @@
 An epoch visits the shards in an order of its own, and each is planned as a small corpus is. Memory
 and time do not grow with the corpus: a thread plans the next shard while one is trained on. The
 number of updates of a shard is the same in every epoch and known from its header, so the shard of
-an update follows from the update's number. Only where pairs are long in relation to updates, every
-shard is planned once before, to count its updates.
+an update follows from the update's number.
 """
 
 from collections.abc import Sequence
@@ -13,8 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.batching.chunks import CHUNKS_PER_BATCH
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.errors import InputError
 
@@ -27,26 +25,20 @@ class ShardedPlan:
 
     Args:
         corpus: The training pairs.
-        batch_tokens: Maximum number of target tokens in a global batch; a longer pair is a batch of
-            its own. Batches of shards of fewer than thousands of pairs may be slightly larger.
+        batch_tokens: Maximum number of target tokens in a global batch; those of shards of fewer
+            than thousands of pairs may be slightly larger.
         seed: Seed of the order of shards, pairs and batches.
         weights: How often a pair of each data source occurs in an epoch; see ``BatchPlan``. In each
             shard, the pairs of a source are a whole number. Empty: once.
 
     Attributes:
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
-        num_oversized: Number of updates in an epoch that are one pair of more than
-            ``batch_tokens``.
     """
 
     def __init__(self, corpus: Corpus, batch_tokens: int, seed: int, weights: Sequence[float] = ()):
         self._corpus, self._batch_tokens = corpus, batch_tokens
         self._seed, self._weights = seed, weights
         self._updates = self._count_updates()
-        self._has_long_pairs = np.zeros(len(self._updates), bool)
-        self.num_oversized = 0
-        if corpus.sample.max_length > batch_tokens // CHUNKS_PER_BATCH:
-            self._recount_updates()
         self.steps_per_epoch = int(self._updates.sum())
         self._visited = np.flatnonzero(self._updates)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="next-shard")
@@ -93,16 +85,6 @@ class ShardedPlan:
         capacity = np.maximum(self._batch_tokens - margin, self._batch_tokens / 2)
         return np.minimum(np.ceil(targets / capacity), pairs).astype(np.int64)
 
-    def _recount_updates(self) -> None:
-        """Counts the updates of shards that several long pairs may make too large."""
-        for number in np.flatnonzero(self._updates).tolist():
-            store = TokenStore.load(self._corpus.shards[number])
-            self._has_long_pairs[number] = self._plan(number, store).may_exceed
-            if self._has_long_pairs[number]:
-                plan = self._plan(number, store)
-                self._updates[number] = plan.steps_per_epoch
-                self.num_oversized += plan.num_oversized
-
     def _order_of_epoch(self, epoch: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The shards of an epoch in order, and the number of updates at the end of each."""
         rng = np.random.default_rng([self._seed, epoch, _ORDER_SEED])
@@ -120,6 +102,5 @@ class ShardedPlan:
 
     def _plan(self, number: int, store: TokenStore) -> BatchPlan:
         rng = np.random.default_rng([self._seed, number, _SHARD_SEED])
-        seed = int(rng.integers(2**63))
-        updates = None if self._has_long_pairs[number] else int(self._updates[number])
+        seed, updates = int(rng.integers(2**63)), int(self._updates[number])
         return BatchPlan(store, self._batch_tokens, seed, self._weights, updates)

@@ -193,7 +193,7 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
             targets.append(num_targets)
         assert texts(prepared, pairs) == texts(prepared, seen[0])
         assert max(targets) < 1.3 * TOKENS  # of 20 pairs or so
-        assert 0.85 * TOKENS < np.mean(sorted(targets)[1:]) < 1.05 * TOKENS  # but the last
+        assert 0.7 * TOKENS < np.mean(sorted(targets)[1:]) < 1.05 * TOKENS  # but the last
         for other in seen:
             assert (pairs & other).total() < PAIRS / 2
         seen.append(pairs)

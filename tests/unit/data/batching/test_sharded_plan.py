@@ -81,18 +81,14 @@ def test_an_epoch_has_each_pair_once_for_any_shards_and_ranks(
     assert (len(corpus), len(corpus.shards)) == (pairs, num_shards)
     plan = ShardedPlan(corpus, batch_tokens, seed)
     seen: list[int] = []
-    oversized = 0
     for batch in epoch_of(plan, epoch):
         whole = sorted(np.concatenate(batch.chunks))
         assert whole
         shares = split_batch(batch, world_size)
         assert sorted(i for share in shares for part in share for i in part) == whole
         assert batch.num_targets == batch.store.tgt.lengths[whole].sum()
-        assert batch.num_targets <= batch_tokens or len(whole) == 1
-        oversized += batch.num_targets > batch_tokens
         seen += pairs_of(batch).tolist()
     assert sorted(seen) == list(range(pairs))
-    assert plan.num_oversized == oversized
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -230,10 +226,6 @@ def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
     for weights, expected in ((), "37255ce04d7f7a45"), ([1.25, 0.5], "42344e17dfc60038"):
         whole = BatchPlan(small, 2000, 7, weights)
         assert digest(whole[i] for i in range(3 * whole.steps_per_epoch)) == expected
-    # Recorded when eight chunks were a batch, whatever their size; these fit.
-    long = np.random.default_rng(0).integers(180, 268, (2, 160))
-    whole = BatchPlan(store_of_lengths(*long), 2000, 7)
-    assert digest(whole[i] for i in range(3 * whole.steps_per_epoch)) == "57b43c3d7d3ce1ee"
     # Recorded when shards were introduced.
     large = corpus_of(tmp_path, realistic_lengths(0, 3000), 3, 2000, 1000)
     for weights, expected in ((), "635735b45cdb0c78"), ([1.25, 0.5], "048fb91435d843f2"):
@@ -283,7 +275,7 @@ def test_any_update_needs_only_its_own_shard_and_the_next(
         return real(folder)
 
     monkeypatch.setattr(TokenStore, "load", spy)
-    plan = ShardedPlan(corpus, 8 * 15, 1)  # in which no pair is longer than a chunk
+    plan = ShardedPlan(corpus, BATCH_TOKENS, 1)
     plan[int(9.95 * plan.steps_per_epoch)]
     assert len(opened) <= 2
 
