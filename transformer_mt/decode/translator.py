@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from transformer_mt.decode.engines.engine import (
     length_penalty,
 )
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
-from transformer_mt.decode.lines.alignment import align_words, join_links
+from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
@@ -55,8 +55,7 @@ class Translation:
     another type than float32."""
     alignment: list[Link] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
-    are separated by spaces in the line as the model reads it (``data.normalization``) and counted
-    from 0."""
+    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
@@ -255,10 +254,15 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for ids, line_parts in zip(encoded, lines_in_parts, strict=True):
+        for line, ids, line_parts in zip(lines, encoded, lines_in_parts, strict=True):
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
                 translations = [[self._joined(line_parts, translations, align=align)]]
+            if align:
+                relink = partial(printed_links, self.tokenizer, self.normalizer, line)
+                translations = [
+                    [replace(t, alignment=relink(t.alignment or [])) for t in translations[0]]
+                ]
             results += translations
             is_short = results[-1][0].tokens < len(ids) / 4
             self.short_translations += len(ids) >= _LONG_LINE and is_short
