@@ -20,7 +20,11 @@ from transformer_mt.decode.engines.engine import (
     Prefix,
     length_penalty,
 )
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.selection import (
+    EngineRequest,
+    open_engine,
+    torch_compute_type,
+)
 from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
@@ -130,8 +134,8 @@ class Translator:
                 of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
             engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``.
-            compute_type: As in ``mt-translate``: ``auto`` is float32, ``fast`` is int8 where
-                CTranslate2 does the job.
+            compute_type: As in ``mt-translate``: ``auto`` is bfloat16 on a GPU that has it,
+                otherwise float32; ``fast`` is int8 where CTranslate2 does the job.
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
             cache_dir: Stores a converted model that cannot be stored in its folder.
@@ -168,10 +172,16 @@ class Translator:
 
     @classmethod
     def of_model(cls, model: "Transformer", tokenizer: Tokenizer, job: TrainJob) -> "Translator":
-        """A translator with a model in memory, in ``eval`` mode, and the settings of its job."""
-        from transformer_mt.decode.engines.torch_engine import TorchEngine  # loads PyTorch
+        """A translator with a model in memory, in ``eval`` mode, and the settings of its job.
 
-        engine = TorchEngine([model], job.decode)
+        The engine is PyTorch, with the data type that is the default of ``mt-translate``.
+        """
+        import torch
+
+        from transformer_mt.decode.engines.torch_engine import TorchEngine
+
+        compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
+        engine = TorchEngine([model], job.decode, getattr(torch, compute_type))
         return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
