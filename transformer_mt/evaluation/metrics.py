@@ -7,7 +7,7 @@ and perplexity, which also read the source, are in ``source_metrics.py``.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
@@ -20,6 +20,9 @@ from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
+
+Statistics = list[list[float]]
+"""sacreBLEU's sufficient statistics of every line; a metric computes its score from their sum."""
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -124,6 +127,26 @@ def make_metric(name: str, tgt_lang: str | None) -> Metric:
     """
     known = METRICS | PROTOCOLS | VALIDATION_METRICS
     metric: Metric = resolve_name(known[name])(base_language(tgt_lang or ""))
+    return metric
+
+
+def line_statistics(
+    name: str, tgt_lang: str | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Statistics:
+    """The statistics of every line for a metric; arguments as of ``scores.compute_score``."""
+    metric = make_metric(name, tgt_lang)
+    statistics: Statistics = metric._extract_corpus_statistics(hypotheses, references)
+    return statistics
+
+
+def of_statistics(name: str, tgt_lang: str | None, num_references: int) -> Metric:
+    """A metric for which ``Statistics`` take the place of the hypotheses.
+
+    sacreBLEU's tests would compute them again each; ``num_references`` are for the signature.
+    """
+    metric = make_metric(name, tgt_lang)
+    taken = {"_extract_corpus_statistics": lambda statistics, _: statistics}
+    vars(metric).update(taken, num_refs=num_references)
     return metric
 
 
