@@ -16,6 +16,7 @@ from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from transformer_mt.config.data import BLEU_OF_NORMALIZATION
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
@@ -112,11 +113,6 @@ def tokens_bleu(language: str) -> ProtocolBLEU:
     return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
 
 
-OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
-"""The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
-badly against cased references."""
-
-
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
     """A metric of ``METRICS``, ``PROTOCOLS`` or ``VALIDATION_METRICS`` for a target language.
 
@@ -158,6 +154,6 @@ def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list
     if tgt_lang is None:
         return []
     names = [] if base_language(tgt_lang) in UNSPACED else ["paper"]
-    if normalization in OF_NORMALIZATION:
-        names.append(OF_NORMALIZATION[normalization])
+    if normalization in BLEU_OF_NORMALIZATION:
+        names.append(BLEU_OF_NORMALIZATION[normalization])
     return names

@@ -27,7 +27,12 @@ log = logging.getLogger(__name__)
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "comet": "COMET"}
+_LABELS = {
+    "bleu": "BLEU",
+    "lowercase_tokens": "BLEU (lower-case tokens)",
+    "chrf": "chrF2",
+    "comet": "COMET",
+}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"comet": 4}
 
@@ -91,6 +96,7 @@ class Monitor:
         trackers: Record the run as well; the caller closes them.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         is_main: Whether this is the main rank.
+        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu``).
     """
 
     def __init__(
@@ -101,11 +107,13 @@ class Monitor:
         trackers: Trackers | None = None,
         peak_rate: float | None = None,
         is_main: bool = True,
+        bleu: str = "bleu",
     ):
         self._max_steps, self._peak_rate = criteria.last_step, peak_rate
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
+        self._bleu = bleu
         self._bar = tqdm(
             total=criteria.last_step,
             initial=state.step,
@@ -162,7 +170,9 @@ class Monitor:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
         if self._metrics is None or step == self._metrics.last_validation:
             return
-        values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
+        metrics = result.metrics
+        values = {self._bleu if name == "bleu" else name: metrics[name] for name in metrics}
+        values["ppl"] = perplexity(values["nll"])
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)

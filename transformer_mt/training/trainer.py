@@ -157,7 +157,9 @@ class Trainer:
             sample, precision = self._train.sample, self.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         record = self._run_dir, state, self.criteria
-        self._monitor = Monitor(*record, trackers, peak_rate, is_main=world.is_main)
+        self._monitor = Monitor(
+            *record, trackers, peak_rate, is_main=world.is_main, bleu=job.data.bleu
+        )
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
