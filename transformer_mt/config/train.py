@@ -91,7 +91,8 @@ class TrainConfig(Checked, prefix="train."):
     best_by: str = one_of(VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
     decides while BLEU is below 1, or chrF2 below 10. ``comet`` starts ``comet-score`` once for each
-    validation, which loads its model."""
+    validation, which loads its model. With ``data.normalization=moses_lowercase``, ``bleu`` is
+    computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model of ``best_by=comet``: its name, or a checkpoint file."""
     final: str = one_of("average", "best", "ema")

@@ -14,7 +14,6 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation.metrics import OF_NORMALIZATION
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
@@ -87,7 +86,7 @@ class TranslationValidator:
         def score(name: str, tag: str) -> float:
             own = [lines[i] for i in groups[tag]]
             texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
-            metric = OF_NORMALIZATION.get(normalizer.name, name) if name == "bleu" else name
+            metric = self.job.data.bleu if name == "bleu" else name
             language = normalizer.of_tag(tag).tgt_lang
             return compute_score(metric, language, texts, references).score
 

@@ -29,7 +29,12 @@ log = logging.getLogger(__name__)
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "comet": "COMET"}
+_LABELS = {
+    "bleu": "BLEU",
+    "lowercase_tokens": "BLEU (lower-case tokens)",
+    "chrf": "chrF2",
+    "comet": "COMET",
+}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"comet": 4, "nll": 3}
 
@@ -95,6 +100,7 @@ class Monitor:
         is_main: Whether this is the main rank.
         threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
             whose CPU time says nothing about other programs.
+        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu``).
     """
 
     def __init__(
@@ -106,12 +112,14 @@ class Monitor:
         peak_rate: float | None = None,
         is_main: bool = True,
         threads: int = 1,
+        bleu: str = "bleu",
     ):
         self._max_steps, self._peak_rate = criteria.last_step, peak_rate
         self._warmup_steps = criteria.warmup_steps
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
+        self._bleu = bleu
         self._bar = tqdm(
             total=criteria.last_step,
             initial=state.step,
@@ -171,13 +179,29 @@ class Monitor:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
         if self._metrics is None or step == self._metrics.last_validation:
             return
-        values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
+        metrics = result.metrics
+        values = {self._bleu if name == "bleu" else name: metrics[name] for name in metrics}
+        values["ppl"] = perplexity(values["nll"])
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)
         if result.attention is not None:
             self._trackers.log_attention(step, result.attention)
-        self.note(f"  validation: {format_validation(result.metrics)}")
+        self.note(f"  validation: {self.format_validation(result.metrics)}")
+
+    def format_validation(self, metrics: Mapping[str, float]) -> str:
+        """The results of a validation as one line."""
+        parts = [f"loss {metrics['loss']:.3f}", f"ppl {perplexity(metrics['nll']):.3g}"]
+        scores = [name for name in metrics if name not in ("loss", "nll", "lines")]
+        parts += [self.format_metric(name, metrics[name]) for name in scores]
+        if "lines" in metrics:
+            parts.append(f"(on {metrics['lines']:.0f} lines)")
+        return "  ".join(parts)
+
+    def format_metric(self, name: str, value: float) -> str:
+        """A metric of validations with its value."""
+        name = self._bleu if name == "bleu" else name
+        return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
 
     def note(self, line: str) -> None:
         """Logs a line above the progress bar."""
@@ -283,21 +307,6 @@ def format_values(values: Mapping[str, float]) -> str:
     if values.get("skipped"):
         parts.append(f"skipped {values['skipped']:.0f}")
     return " ".join(parts)
-
-
-def format_validation(metrics: Mapping[str, float]) -> str:
-    """The results of a validation as one line."""
-    parts = [f"loss {metrics['loss']:.3f}", f"ppl {perplexity(metrics['nll']):.3g}"]
-    scores = metrics.keys() - {"loss", "nll", "lines"}
-    parts += [format_metric(name, metrics[name]) for name in metrics if name in scores]
-    if "lines" in metrics:
-        parts.append(f"(on {metrics['lines']:.0f} lines)")
-    return "  ".join(parts)
-
-
-def format_metric(name: str, value: float) -> str:
-    """A metric of validations with its value."""
-    return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
 
 
 def warmup_warning(steps: int, warmup_steps: int) -> str:

@@ -32,14 +32,7 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.initial_model import initial_model
 from transformer_mt.training.interruptions import Signals, StoppedError
-from transformer_mt.training.monitor import (
-    MetricSums,
-    Monitor,
-    format_metric,
-    format_validation,
-    log_start,
-    warmup_warning,
-)
+from transformer_mt.training.monitor import MetricSums, Monitor, log_start, warmup_warning
 from transformer_mt.training.optimizer import EMA
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.step import LossModule, TrainStep
@@ -167,7 +160,9 @@ class Trainer:
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         record = self._run_dir, state, self.criteria
         threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
-        self._monitor = Monitor(*record, trackers, peak_rate, world.is_main, threads)
+        self._monitor = Monitor(
+            *record, trackers, peak_rate, world.is_main, threads, bleu=job.data.bleu
+        )
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
@@ -327,12 +322,12 @@ class Trainer:
         metrics = self._latest_metrics  # of the latest checkpoint alone
         if self._world.broadcast_object(len(self.checkpoints.model_steps)) > 1:
             metrics = self._evaluate(model, signals).metrics
-            self._monitor.note(f"  final model: {format_validation(metrics)}")
+            self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
         if metrics is None or state.best is None:
             return
         value, lines = metrics[config.best_by], scored_lines(metrics, config.best_by)
         if lines == state.best_lines and is_better(state.best, value, config.best_by):
-            scores = [format_metric(config.best_by, x) for x in (state.best, value)]
+            scores = [self._monitor.format_metric(config.best_by, x) for x in (state.best, value)]
             self._monitor.note(
                 f"warning: on the validation set the checkpoint of update {state.best_step:,} has "
                 f"{scores[0]}, the final model {scores[1]}: run the same command with "

@@ -80,6 +80,20 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_bleu_of_lower_case_tokens_has_its_own_name_everywhere(tmp_path: Path, lines: Any) -> None:
+    options = {"trackers": tensorboard(tmp_path), "bleu": "lowercase_tokens"}
+    monitor = open_monitor(tmp_path, 0, 100, **options)
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3}))
+    (valid,) = records(tmp_path)
+    assert valid.keys() >= {"lowercase_tokens", "nll"}
+    assert "bleu" not in valid
+    assert "lower-case tokens" in lines()[0]
+    board = events(tmp_path, monitor)
+    assert board.Scalars("valid/lowercase_tokens")[0].value == pytest.approx(12.3)
+    with pytest.raises(KeyError):
+        board.Scalars("valid/bleu")
+
+
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:

@@ -94,6 +94,7 @@ def trainer(
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
     recorded: Kernels | None = None,
     schedule: ScheduleConfig = ScheduleConfig(warmup_steps=10),  # noqa: B008
+    normalization: str = "none",
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -110,7 +111,12 @@ def trainer(
     job = TrainJob(
         run_dir=str(folder),
         data=DataConfig(
-            src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE], cleaning=cleaning
+            src_lang="en",
+            tgt_lang="de",
+            train=[SOURCE],
+            valid=[SOURCE],
+            cleaning=cleaning,
+            normalization=normalization,
         ),
         model=ModelConfig(
             d_model=8,
@@ -357,6 +363,18 @@ def test_patience(tmp_path: Path) -> None:
     assert not more.is_finished  # improves at 30, then three without improvement
     more.run()
     assert steps(tmp_path, "valid")[-1] == 48
+
+
+def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path) -> None:
+    """``train.best_by=bleu`` compares it, in the resumed run too."""
+    lower: dict[str, Any] = {"normalization": "moses_lowercase", "best_by": "bleu", "patience": 2}
+    trainer(tmp_path, Bleu(30, 20), max_steps=12, **lower).run()
+    resumed = trainer(tmp_path, Bleu(25), max_steps=1000, **lower)
+    resumed.run()
+    assert (resumed.state.best, resumed.state.best_step) == (30, 6)
+    valid = [record for record in records(tmp_path) if record["split"] == "valid"]
+    assert [record["lowercase_tokens"] for record in valid] == [30, 20, 25]
+    assert not any("bleu" in record for record in valid)
 
 
 def test_patience_by_nll(tmp_path: Path) -> None:
