@@ -74,12 +74,12 @@ def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     assert tokenizer.vocab_size == 290
     assert model.embedding.weight.shape == (290, 16)
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
-    # The model is the mean of the last five checkpoints (§6.1), of every eighth update. That of
-    # the twentieth is kept as the best by validation.
+    # The model is the mean of the last five checkpoints (§6.1), of every eighth update, without
+    # those of the warm-up of 20 updates. That of the twentieth is kept as the best by validation.
     with safe_open(run_dir / "model.safetensors", "numpy") as average:
         for name in average.keys():  # noqa: SIM118 (not a dict)
             arrays = []
-            for step in (8, 16, 24, 32, 40):
+            for step in (24, 32, 40):
                 path = run_dir / f"checkpoints/step_{step:08d}/model.safetensors"
                 with safe_open(path, "numpy") as file:
                     arrays.append(file.get_tensor(name))
@@ -475,6 +475,13 @@ def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Ru
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
         assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
+        assert ("raise that limit" in err) == finished_before
+    argv += ["schedule=linear"]  # ends with the run: with a higher limit its rate would rise again
+    for finished_before in (False, True):
+        status, _, err = train(tmp_path / "linear", *argv).wait()
+        assert status == 0, err
+        assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
+        assert "raise that limit" not in err
 
 
 def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:

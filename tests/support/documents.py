@@ -42,7 +42,7 @@ class Capitals:
         return [[self._translate(line)] * nbest for line in lines]
 
     def _translate(self, line: str) -> Translation:
-        words = line.upper().split()
+        words = line.upper().split(" ")  # no-break spaces belong to words
         order = list(enumerate(range(len(words))))
         links = [(word, len(words) - 1 - i if self._step < 0 else i) for word, i in order]
         return Translation(" ".join(words[:: self._step]), 0.0, 0, alignment=links)

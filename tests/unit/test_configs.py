@@ -39,7 +39,7 @@ from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.optimizer import inverse_sqrt
-from transformer_mt.training.progress import StoppingCriteria
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 GROUPS = {
     "cleaning": CleaningConfig,
@@ -99,7 +99,8 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
     limits = StoppingCriteria(job.train, steps_per_epoch=5000)
-    assert limits.checkpoint_every * 0.4 == 600  # §5.2, §6.1: 0.4 s a step, 10 minutes
+    steps = 10 * 60 * 10 // 4  # §5.2, §6.1: 10 minutes of 0.4 s a step
+    assert [limits.interval(TrainingState(step=steps + i)) for i in (-1, 0)] == [0, 1]
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
     assert [source.hub for source in job.data.train] == ["wmt/wmt14"]
     assert (job.data.src_lang, job.data.tgt_lang) == ("en", "de")

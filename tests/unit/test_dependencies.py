@@ -1,7 +1,13 @@
-"""``pyproject.toml``, ``uv.lock`` and ``scripts/constraints.txt`` name the same dependencies."""
+"""``pyproject.toml``, ``uv.lock`` and ``scripts/constraints.txt`` name the same dependencies.
 
+``pyproject.toml`` names every package that is imported.
+"""
+
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from typing import Any
 
 import pytest
@@ -56,6 +62,44 @@ def test_lock_is_of_this_pyproject() -> None:
     assert {name: recorded(one) for name, one in metadata["requires-dev"].items()} == {
         name: comparable(requirements(one, groups)) for name, one in groups.items()
     }, AGAIN
+
+
+def imports(source: str) -> set[str]:
+    """Names of the top-level modules that a source text imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def test_imports_of_a_source_text() -> None:
+    source = "import a.b, c as d\ndef f():\n    from e.g import h\n    from . import i\n"
+    assert imports(source) == {"a", "c", "e"}
+
+
+@pytest.mark.parametrize(("folder", "group"), [("transformer_mt", []), ("tests", ["test"])])
+def test_imported_packages_are_declared(folder: str, group: list[str]) -> None:
+    """A package that is installed only because another needs it may be missing tomorrow."""
+    pyproject = read("pyproject.toml")
+    project, groups = pyproject["project"], pyproject["dependency-groups"]
+    entries = sum(project["optional-dependencies"].values(), project["dependencies"])
+    entries += [entry for name in group for entry in groups[name]]
+    declared = {name for name, _ in comparable(requirements(entries, groups))}
+    files = list((ROOT / folder).rglob("*.py"))
+    found = set().union(*(imports(path.read_text(encoding="utf-8")) for path in files))
+    ours = [path for folder in ("scripts", "tests") for path in (ROOT / folder).rglob("*")]
+    own = {"transformer_mt", *(path.stem for path in ours)}
+    distributions = packages_distributions()
+    undeclared = {
+        name
+        for name in found - sys.stdlib_module_names - own
+        if declared.isdisjoint(map(canonicalize_name, distributions.get(name, [name])))
+    }
+    assert {"torch", "numpy", "hydra"} <= found
+    assert undeclared == set()
 
 
 def installed_by_scripts(packages: dict[str, list[dict[str, Any]]]) -> set[str]:

@@ -35,6 +35,10 @@ files are fingerprinted."""
 TAG = re.compile(r"(?!<(?:pad|unk|s|/s|0x[0-9A-F]{2})>)<[^<>\s]+>|>>[^<>\s]+<<")
 """A tag, such as ``<2fr>`` or ``>>fra<<``; not a special symbol."""
 
+BLEU_OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
+"""Protocols that take the place of BLEU by ``data.normalization``: sacreBLEU would score lower-case
+output badly against cased references."""
+
 _MTDATA_NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
 
 COMMON_FIELDS = ("tag", "src_lang", "tgt_lang")
@@ -289,6 +293,11 @@ class DataConfig(Checked, prefix="data."):
         """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
+
+    @property
+    def bleu(self) -> str:
+        """Name of the kind of BLEU that translations are validated by: ``bleu`` or a protocol."""
+        return BLEU_OF_NORMALIZATION.get(self.normalization, "bleu")
 
     @property
     def tags(self) -> dict[str, tuple[str, str]]:

@@ -43,10 +43,10 @@ class TranslateJob(Checked):
     """Translation engine. ``auto`` is CTranslate2 where it is installed and can do the job, on a
     CPU, and otherwise torch; they give the same translations, ties and rounding aside."""
     compute_type: str = one_of(*COMPUTE_TYPES)
-    """Data type of the computation. ``auto`` never trades accuracy for speed: it is float32.
-    ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where the hardware is fast
-    at it, otherwise float32; unless it is float32, some translations and all scores change
-    slightly. int8 needs CTranslate2, float16 a GPU."""
+    """Data type of the computation. ``auto`` is bfloat16 on a GPU that has it, as in training, and
+    otherwise float32. ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where
+    the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
+    scores change slightly. int8 needs CTranslate2, float16 a GPU."""
     split: str = one_of("none", "sentences")
     """How lines are split. ``sentences`` translates the sentences of each line one by one."""
     markup: str = one_of("text", "keep")
@@ -144,6 +144,10 @@ class EvaluateJob(Checked):
     """Step of the checkpoint to load; null: the final model."""
     beam_size: int | None = None
     length_penalty: float | None = None
+    engine: str = one_of("auto", ENGINES)
+    """Translation engine, as in ``mt-translate``."""
+    compute_type: str = one_of(*COMPUTE_TYPES)
+    """Data type of the computation, as in ``mt-translate``."""
     hypotheses: list[str] = field(default_factory=list)
     """Files of translations, one for each system; the first is the baseline of the comparison."""
     references: list[str] = field(default_factory=list)
@@ -225,6 +229,8 @@ class EvaluateJob(Checked):
         )
         for key in () if self.model else ("subset", "step", "beam_size", "length_penalty", "tag"):
             require(getattr(self, key) is None, f"{key} needs model=FOLDER")
+        for key in () if self.model else ("engine", "compute_type"):
+            require(getattr(self, key) == "auto", f"{key} needs model=FOLDER")
         require(
             self.subset is None or not (self.testset or self.references),
             f"subset={self.subset} is one of the model's own sets: remove testset and references",

@@ -39,9 +39,10 @@ class ScheduleConfig(Checked, prefix="schedule."):
     """Learning rate as a function of the step (§5.3)."""
 
     name: str = one_of(SCHEDULES)
-    """Schedule. ``noam`` is the paper's formula, whose
-    peak follows from ``model.d_model`` and ``warmup_steps``; ``inverse_sqrt`` has the same shape
-    and a given peak; ``linear`` falls linearly to zero at the last update."""
+    """Schedule. ``noam`` is the paper's formula, whose peak follows from ``model.d_model`` and
+    ``warmup_steps``; ``inverse_sqrt`` has the same shape and a given peak; ``linear`` falls
+    linearly to zero at the end of the run: at the limit of updates, epochs or hours that is reached
+    first."""
     warmup_steps: int = number(4000, at_least=1)
     """Updates of linear warm-up (§5.3)."""
     peak_lr: float | None = number(None, above=0)
@@ -69,10 +70,12 @@ class TrainConfig(Checked, prefix="train."):
     and schedule do not. Smaller numbers of layers, as ``model.num_decoder_layers=1``, take evenly
     spaced ones of its layers."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
-    """Target tokens per update (§5.1). Counted over all devices and accumulation steps."""
+    """Maximum target tokens per update (§5.1). Counted over all devices and accumulation steps. A
+    longer pair is an update of its own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens, of either side, per forward pass. null: 8192 on a CPU; on a GPU, as many as
-    its memory holds. Limits memory and never changes the updates."""
+    its memory holds. Limits memory and changes no batch; dropout masks differ, as they do on
+    another number of devices."""
     max_steps: int = number(100000, at_least=1)
     """Maximum number of updates (§5.2)."""
     max_epochs: int | None = number(None, at_least=1)
@@ -80,14 +83,16 @@ class TrainConfig(Checked, prefix="train."):
     whichever is first."""
     max_hours: float | None = number(None, above=0)
     """Maximum hours of training and validation. null: no limit. Includes the time before an
-    interruption, but not the last validation and the test set."""
+    interruption, but not the last validations and the test set. ``schedule=linear`` reaches its
+    end by then."""
     patience: int | None = number(None, at_least=1)
     """Validations without improvement after which training stops. null: no limit. ``best_by``
     defines improvement."""
     best_by: str = one_of(VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
     decides while BLEU is below 1, or chrF2 below 10. ``comet`` starts ``comet-score`` once for each
-    validation, which loads its model."""
+    validation, which loads its model. With ``data.normalization=moses_lowercase``, ``bleu`` is
+    computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model of ``best_by=comet``: its name, or a checkpoint file."""
     final: str = one_of("average", "best", "ema")
@@ -128,11 +133,11 @@ class TrainConfig(Checked, prefix="train."):
     sentences is lower, the model cannot translate yet, and their BLEU is the score. 0: every
     validation translates all sentences."""
     checkpoint_every: int | None = number(None, at_least=1)
-    """Interval between checkpoints. null: 1500 steps or 1 epoch. 1500 steps are 10 minutes at the
-    paper's 0.4 s per step (§6.1)."""
+    """Interval between checkpoints. null: 1.5% of the run, 1500 steps of 100000, as the paper's 10
+    minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
-    """Number of checkpoints in the final average (§6.1). As many, but at least two, are kept on
-    disk, and the best."""
+    """Number of checkpoints in the final average (§6.1), without those of the warm-up. As many, but
+    at least two, are kept on disk, and the best."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -39,11 +39,12 @@ from transformer_mt.data.store.token_store import (
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
+    MAX_TRAINER_BYTES,
     Tokenizer,
     add_tags,
-    one_line,
     reservoir_sample,
     train_tokenizer_on_file,
+    trainer_lines,
     vocabulary_checksum,
     vocabulary_files,
 )
@@ -234,10 +235,18 @@ def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
         opened = [
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
-        cleaned = map_ordered(clean, parts, num_workers(data.workers))
+        cleaned, num_cut = map_ordered(clean, parts, num_workers(data.workers)), 0
         for pair in chain.from_iterable(stack.enter_context(closing(cleaned))):
             for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
-                file.write(one_line(side) + "\n")
+                lines = trainer_lines(side)
+                num_cut += len(lines) > 1
+                file.write("\n".join(lines) + "\n")
+    if num_cut:
+        log.info(
+            "the vocabulary is learned from %s line(s) of more than %s bytes in parts",
+            f"{num_cut:,}",
+            f"{MAX_TRAINER_BYTES:,}",
+        )
     if sample and not any(text.stat().st_size for text in texts):
         raise InputError(
             f"nothing is left after cleaning: data.cleaning drops all of {len(sample):,} pairs; "

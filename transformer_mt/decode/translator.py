@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +20,12 @@ from transformer_mt.decode.engines.engine import (
     Prefix,
     length_penalty,
 )
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
-from transformer_mt.decode.lines.alignment import align_words, join_links
+from transformer_mt.decode.engines.selection import (
+    EngineRequest,
+    open_engine,
+    torch_compute_type,
+)
+from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
@@ -55,8 +59,7 @@ class Translation:
     another type than float32."""
     alignment: list[Link] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
-    are separated by spaces in the line as the model reads it (``data.normalization``) and counted
-    from 0."""
+    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
@@ -131,8 +134,8 @@ class Translator:
                 of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
             engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``.
-            compute_type: As in ``mt-translate``: ``auto`` is float32, ``fast`` is int8 where
-                CTranslate2 does the job.
+            compute_type: As in ``mt-translate``: ``auto`` is bfloat16 on a GPU that has it,
+                otherwise float32; ``fast`` is int8 where CTranslate2 does the job.
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
             cache_dir: Stores a converted model that cannot be stored in its folder.
@@ -169,10 +172,16 @@ class Translator:
 
     @classmethod
     def of_model(cls, model: "Transformer", tokenizer: Tokenizer, job: TrainJob) -> "Translator":
-        """A translator with a model in memory, in ``eval`` mode, and the settings of its job."""
-        from transformer_mt.decode.engines.torch_engine import TorchEngine  # loads PyTorch
+        """A translator with a model in memory, in ``eval`` mode, and the settings of its job.
 
-        engine = TorchEngine([model], job.decode)
+        The engine is PyTorch, with the data type that is the default of ``mt-translate``.
+        """
+        import torch
+
+        from transformer_mt.decode.engines.torch_engine import TorchEngine
+
+        compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
+        engine = TorchEngine([model], job.decode, getattr(torch, compute_type))
         return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
@@ -255,10 +264,15 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for ids, line_parts in zip(encoded, lines_in_parts, strict=True):
+        for line, ids, line_parts in zip(lines, encoded, lines_in_parts, strict=True):
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
                 translations = [[self._joined(line_parts, translations, align=align)]]
+            if align:
+                relink = partial(printed_links, self.tokenizer, self.normalizer, line)
+                translations = [
+                    [replace(t, alignment=relink(t.alignment or [])) for t in translations[0]]
+                ]
             results += translations
             is_short = results[-1][0].tokens < len(ids) / 4
             self.short_translations += len(ids) >= _LONG_LINE and is_short

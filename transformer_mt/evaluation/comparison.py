@@ -1,11 +1,12 @@
 """Evaluation of one or several systems on one test set, each compared with the first."""
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sacrebleu.significance import PairedTest
 
@@ -14,12 +15,15 @@ from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources.files import testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
+from transformer_mt.evaluation.metrics import Statistics
 from transformer_mt.evaluation.score_diagnostics import diagnose
-from transformer_mt.evaluation.scores import Score, check_line_counts, compute_score
+from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
 from transformer_mt.kernels.hardware import available_cores
 
-_WORTH_WORKERS = 500
-"""Lines for which resampling takes longer than starting worker processes, about a second."""
+_WORTH_WORKERS = 1000
+"""Translations that take longer to score than worker processes take to start, about a second."""
+_CHUNK = 100
+"""Lines that a worker process gets at a time, which keep it busy for up to a second (TER)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,40 +117,83 @@ def evaluate_systems(
         System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
         for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
     ]
-    sets, source = list(test.references.values()), test.source
-    groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
-    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    groups = list(_groups(evaluated, test, settings))
     workers = settings.workers
     if workers is None:
-        resampled = settings.bootstrap or settings.randomization
-        workers = available_cores() if resampled and len(sets[0]) >= _WORTH_WORKERS else 0
-    for tag, lines in groups.items():
-        language = test.languages.get(tag, ("", settings.tgt_lang))[1]
-        own = replace(settings, tgt_lang=language)
-        references = [[text[i] for i in lines] for text in sets]
-        text = None if source is None else [split_tag(source[i], test.tags)[1] for i in lines]
-        named: list[tuple[str, Sequence[str]]] = [
-            (system.name, [system.hypotheses[i] for i in lines]) for system in evaluated
-        ]
-        evaluate = partial(_evaluate_metric, systems=named, references=references, settings=own)
-        # TER, by far the slowest, is usually the last.
-        results = list(map_ordered(evaluate, own.names[::-1], workers))[::-1]
-        about = "" if groups.keys() == {""} else f"{tag or 'no tag'}: "
-        for i, system in enumerate(evaluated):
-            system.scores.extend(replace(scores[i], tag=tag) for scores in results)
-            own_lines = named[i][1]
-            messages = diagnose(own_lines, references, text, tgt_lang=language, words=words)
+        translations = sum(map(len, systems.values()))
+        workers = available_cores() if translations >= _WORTH_WORKERS else 0
+    for scores in _scores(groups, workers):
+        for system, score in zip(evaluated, scores, strict=True):
+            system.scores.append(score)
+    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    for group in groups:
+        about = "" if len(groups) == 1 and not group.tag else f"{group.tag or 'no tag'}: "
+        for system, (_, lines) in zip(evaluated, group.systems, strict=True):
+            messages = diagnose(
+                lines,
+                group.references,
+                group.source,
+                tgt_lang=group.settings.tgt_lang,
+                words=words,
+            )
             system.diagnostics.extend(about + message for message in messages)
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
-def _evaluate_metric(
-    metric: str,
-    *,
-    systems: list[tuple[str, Sequence[str]]],
-    references: Sequence[Sequence[str]],
-    settings: Settings,
-) -> list[Score]:
+class _Group(NamedTuple):
+    """The lines of a test set that have the same tag."""
+
+    tag: str
+    systems: list[tuple[str, list[str]]]
+    """Name and translations of each system."""
+    references: list[list[str]]
+    source: list[str] | None
+    settings: Settings
+    """With the target language of the tag."""
+
+
+def _groups(systems: Sequence[System], test: TestSet, settings: Settings) -> Iterator[_Group]:
+    sets, source = list(test.references.values()), test.source
+    groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
+    for tag, lines in groups.items():
+        yield _Group(
+            tag,
+            [(system.name, [system.hypotheses[i] for i in lines]) for system in systems],
+            [[text[i] for i in lines] for text in sets],
+            None if source is None else [split_tag(source[i], test.tags)[1] for i in lines],
+            replace(settings, tgt_lang=test.languages.get(tag, ("", settings.tgt_lang))[1]),
+        )
+
+
+def _scores(groups: Sequence[_Group], workers: int) -> Iterator[list[Score]]:
+    """Scores of all systems by each metric of each group, computed by worker processes.
+
+    The statistics of every line are computed once, first: scores, intervals and tests need no more.
+    """
+    tasks = [(group, metric) for group in groups for metric in group.settings.names]
+    chunks = [
+        partial(
+            metrics.line_statistics,
+            metric,
+            group.settings.tgt_lang,
+            lines[i : i + _CHUNK],
+            [text[i : i + _CHUNK] for text in group.references],
+        )
+        for group, metric in tasks
+        for _, lines in group.systems
+        for i in range(0, len(lines), _CHUNK)
+    ]
+    computed = chain.from_iterable(list(map_ordered(operator.call, chunks, workers)))
+    comparisons = []
+    for group, metric in tasks:
+        statistics = [list(islice(computed, len(lines))) for _, lines in group.systems]
+        comparisons.append(partial(_compare, group, metric, statistics))
+    settings, systems = groups[0].settings, groups[0].systems
+    tested = len(systems) > 1 and (settings.bootstrap or settings.randomization)
+    return map_ordered(operator.call, comparisons, workers if tested else 0)
+
+
+def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> list[Score]:
     """Scores of all systems by one metric; but for protocols, each is compared with the first.
 
     One correction to sacreBLEU's p-values: it counts the resamples whose difference is greater than
@@ -154,9 +201,13 @@ def _evaluate_metric(
     where all differences are 0, it would report p = 0.0001. If many lines differ there are hardly
     any ties, and p is sacreBLEU's.
     """
-    language = settings.tgt_lang
-    scores = [compute_score(metric, language, lines, references) for _, lines in systems]
-    compared = len(systems) > 1 and metric in settings.metrics
+    settings = group.settings
+    scorer = metrics.of_statistics(metric, settings.tgt_lang, len(group.references))
+    scores = [make_score(scorer, lines, tag=group.tag) for lines in statistics]
+    named: list[tuple[str, Any]] = [
+        (name, lines) for (name, _), lines in zip(group.systems, statistics, strict=True)
+    ]
+    compared = len(named) > 1 and metric in settings.metrics
     tests = (
         ("bs", settings.bootstrap, "p_bootstrap"),  # gives intervals, too, also for one system
         ("ar", settings.randomization if compared else 0, "p_randomization"),
@@ -164,11 +215,10 @@ def _evaluate_metric(
     for kind, samples, p_value in tests:
         if not samples:
             continue
-        scorers = {metric: metrics.make_metric(metric, language)}
-        signatures, outcome = PairedTest(systems, scorers, references, kind, samples)()
+        signatures, outcome = PairedTest(named, {metric: scorer}, None, kind, samples)()
         ((name, signature),) = signatures.items()
         results: list[Any] = outcome[name]
-        for i, (result, (_, lines)) in enumerate(zip(results, systems, strict=True)):
+        for i, result in enumerate(results):
             if kind == "bs":
                 mean, half = float(result.mean), float(result.ci)
                 text = signature.format()
@@ -177,7 +227,7 @@ def _evaluate_metric(
                 difference = scores[i].score - scores[0].score
                 # A trial of the randomisation test that swaps all n lines that differ, or none of
                 # them, gives the observed difference: 2 of 2^n trials do.
-                differing = sum(map(operator.ne, systems[0][1], lines))
+                differing = sum(map(operator.ne, group.systems[0][1], group.systems[i][1]))
                 least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
                 p = max(result.p_value, least) if difference else 1.0
                 tested: dict[str, Any] = {"difference": difference, p_value: p}

@@ -7,7 +7,7 @@ and perplexity, which also read the source, are in ``source_metrics.py``.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
@@ -16,10 +16,14 @@ from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
+from transformer_mt.config.data import BLEU_OF_NORMALIZATION
 from transformer_mt.data.text.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
+
+Statistics = list[list[float]]
+"""sacreBLEU's sufficient statistics of every line; a metric computes its score from their sum."""
 
 DEFAULT = ("bleu", "chrf", "ter")
 """Metrics that are computed unless others are set."""
@@ -109,11 +113,6 @@ def tokens_bleu(language: str) -> ProtocolBLEU:
     return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
 
 
-OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
-"""The protocol that belongs to a ``data.normalization``; sacreBLEU would score lower-case output
-badly against cased references."""
-
-
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
     """A metric of ``METRICS``, ``PROTOCOLS`` or ``VALIDATION_METRICS`` for a target language.
 
@@ -127,6 +126,26 @@ def make_metric(name: str, tgt_lang: str | None) -> Metric:
     return metric
 
 
+def line_statistics(
+    name: str, tgt_lang: str | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
+) -> Statistics:
+    """The statistics of every line for a metric; arguments as of ``scores.compute_score``."""
+    metric = make_metric(name, tgt_lang)
+    statistics: Statistics = metric._extract_corpus_statistics(hypotheses, references)
+    return statistics
+
+
+def of_statistics(name: str, tgt_lang: str | None, num_references: int) -> Metric:
+    """A metric for which ``Statistics`` take the place of the hypotheses.
+
+    sacreBLEU's tests would compute them again each; ``num_references`` are for the signature.
+    """
+    metric = make_metric(name, tgt_lang)
+    taken = {"_extract_corpus_statistics": lambda statistics, _: statistics}
+    vars(metric).update(taken, num_refs=num_references)
+    return metric
+
+
 def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:
     """Names of the protocols that suit a system with this ``data.normalization``.
 
@@ -135,6 +154,6 @@ def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list
     if tgt_lang is None:
         return []
     names = [] if base_language(tgt_lang) in UNSPACED else ["paper"]
-    if normalization in OF_NORMALIZATION:
-        names.append(OF_NORMALIZATION[normalization])
+    if normalization in BLEU_OF_NORMALIZATION:
+        names.append(BLEU_OF_NORMALIZATION[normalization])
     return names

@@ -14,7 +14,6 @@ from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from transformer_mt.evaluation import charts
 from transformer_mt.evaluation.attention_page import Attention, to_data
@@ -98,7 +97,7 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
     # tojson escapes <, >, & and ' despite these options: no text can end its script element.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     page = environment.get_template(template).render(
-        scripts=[Markup(text) for text in texts],
+        scripts=texts,
         policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
         **values,
     )

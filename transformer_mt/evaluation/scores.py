@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sacrebleu.metrics.base import Metric
+
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import make_metric
+from transformer_mt.evaluation.metrics import Statistics, line_statistics, of_statistics
 from transformer_mt.files import has_types, read_json
 
 SIGNIFICANT = 0.05
@@ -77,14 +79,20 @@ def compute_score(
         hypotheses: Detokenised translations.
         references: One list per reference set, each as long as ``hypotheses``.
     """
-    scorer = make_metric(metric, tgt_lang)
-    result = scorer.corpus_score(hypotheses, references)
-    signature = scorer.get_signature().format()
+    statistics = line_statistics(metric, tgt_lang, hypotheses, references)
+    return make_score(of_statistics(metric, tgt_lang, len(references)), statistics)
+
+
+def make_score(metric: Metric, statistics: Statistics, tag: str = "") -> Score:
+    """The score of lines with the given statistics, by a metric of ``of_statistics``."""
+    result = metric._aggregate_and_compute(statistics)
+    signature = metric.get_signature().format()
     return Score(
         name=result.name,
         score=result.score,
         signature=signature,
-        segments=len(hypotheses),
+        tag=tag,
+        segments=len(statistics),
         verbose=json.loads(result.format(signature=signature, is_json=True)).get(
             "verbose_score", ""
         ),

@@ -141,14 +141,18 @@ def _open(job: EvaluateJob) -> _System | None:
     inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
     request = None
     if job.model is not None:
-        request = EngineRequest(job.model, device=job.device, step=job.step)
+        request = EngineRequest(
+            job.model, device=job.device, compute_type=job.compute_type, step=job.step
+        )
         request.config = request.config.with_settings(job)
         inputs += model_files(request.folder, request.trained.data)
     keys = ("report", "attention_html", "attention_png")
     check_outputs({key: getattr(job, key) for key in keys}, inputs)
     if "comet" in (job.metrics or []):
         comet_command()
-    return None if request is None else _System(request, Translator.open(request, "torch"))
+    if request is None:
+        return None
+    return _System(request, Translator.open(request, job.engine, token_scores=False))
 
 
 def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:

@@ -30,7 +30,7 @@ _MAY_CHANGE = (
     "train.max_hours",
     "train.max_skipped",
     "train.patience",
-    "train.max_tokens_per_device",
+    "train.max_tokens_per_device",  # dropout masks will differ
     "train.compile",
     "data.workers",
     "stage",

@@ -41,6 +41,7 @@ from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.interruptions import StoppedError
+from transformer_mt.training.optimizer import ends_with_run
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
 
@@ -151,8 +152,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
         state = world.broadcast_object(state)
         if state == "finished":
-            reason = trainer.criteria.reason(trainer.state)
-            return _finished_scores(job, data, reason) if world.is_main else None
+            return _finished_scores(job, data, trainer) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
@@ -215,7 +215,7 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
         log.warning("warning: %s", message)
 
 
-def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] | None:
+def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
     scores = read_scores(run_dir / run_layout.TEST_SCORES)
@@ -224,7 +224,10 @@ def _finished_scores(job: TrainJob, data: Prepared, reason: str) -> list[Score] 
         model_folder.write_config(run_dir, job, run_dir)
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir, scores)
-    advice = "raise that limit to continue training"
+    criteria, advice = trainer.criteria, "raise that limit to continue training"
+    if criteria.is_last_update(trainer.state) and ends_with_run(job.schedule, job.model.d_model):
+        advice = f"its schedule has ended; a new run can start from train.init_from={run_dir}"
+    reason = criteria.reason(trainer.state)
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
     return scores if data.test else None
 

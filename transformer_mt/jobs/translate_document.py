@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Iterable
 from itertools import islice
-from typing import cast
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.decode.documents.html_document import parse_html
@@ -31,6 +30,7 @@ _DECLARED = re.compile(
 _ALIASES = {"iso-8859-1": "windows-1252", "us-ascii": "windows-1252", "utf-16": "utf-8"}
 _ALIASES |= {"gb2312": "gbk", "shift_jis": "cp932", "x-sjis": "cp932", "euc-kr": "cp949"}
 """Encodings that are declared, and what they mean, as the HTML standard says."""
+_ESCAPED = re.compile("([\udc80-\udcff]+)")
 _MAX_LISTED = 10
 """Number of places that a message names."""
 
@@ -68,7 +68,7 @@ def translate_document(job: TranslateJob) -> InputStats:
             progress.update(len(translations))
     text, failed = document.translated(translations)
     with open_output(job.output) as sink:
-        sink.write(text.encode(encoding, "reference"))
+        sink.write(_encode(text, encoding))
         sink.flush()
     processor.log_input_stats(stats)
     log.info(f"{name}: translated {len(lines) - len(failed):,} text(s)")
@@ -111,12 +111,8 @@ def _decode(content: bytes) -> tuple[str, str]:
     return text, encoding
 
 
-def _encode_error(error: UnicodeError) -> tuple[str | bytes, int]:
-    """A surrogate as its byte, another character that an encoding lacks as ``&#8364;``."""
-    error = cast(UnicodeEncodeError, error)
-    error.end = error.start + 1
-    is_byte = "\udc80" <= error.object[error.start] <= "\udcff"
-    return codecs.lookup_error("surrogateescape" if is_byte else "xmlcharrefreplace")(error)
-
-
-codecs.register_error("reference", _encode_error)
+def _encode(text: str, encoding: str) -> bytes:
+    """Surrogates of invalid bytes as these, other characters that it lacks as ``&#8364;``."""
+    errors = ("xmlcharrefreplace", "surrogateescape")
+    runs = enumerate(_ESCAPED.split(text))  # every second one is of such bytes
+    return b"".join(run.encode(encoding, errors[i % 2]) for i, run in runs)

@@ -14,7 +14,6 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation.metrics import OF_NORMALIZATION
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
@@ -64,14 +63,15 @@ class TranslationValidator:
             metrics = self._score(hypotheses)
         if self.job.train.best_by in VALIDATION_SOURCE_METRICS and self.world.is_main:
             metrics |= self._source_score(translator, hypotheses)
-        num_lines = len(hypotheses) if len(hypotheses) < len(self.pairs) else None
+        if len(hypotheses) < len(self.pairs):
+            metrics["lines"] = len(hypotheses)
         if not self.world.is_main:
-            return ValidationResult(metrics, num_lines=num_lines)
+            return ValidationResult(metrics)
         samples = []
         for number in evenly_spaced(len(self._probed_lines), _NUM_SAMPLES):
             i = self._probed_lines[number]
             samples.append((self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]))
-        return ValidationResult(metrics, samples, self._attention(model, samples), num_lines)
+        return ValidationResult(metrics, samples, self._attention(model, samples))
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""
@@ -86,7 +86,7 @@ class TranslationValidator:
         def score(name: str, tag: str) -> float:
             own = [lines[i] for i in groups[tag]]
             texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
-            metric = OF_NORMALIZATION.get(normalizer.name, name) if name == "bleu" else name
+            metric = self.job.data.bleu if name == "bleu" else name
             language = normalizer.of_tag(tag).tgt_lang
             return compute_score(metric, language, texts, references).score
 

@@ -34,7 +34,7 @@ class CheckpointManager:
     Args:
         run_dir: Run folder.
         config: How many checkpoints to keep, and how to make the final model of them.
-        criteria: Which checkpoints are averaged.
+        criteria: Intervals of the checkpoints, and the warm-up, whose weights are not averaged.
         earlier: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
         world: Ranks that share the run.
 
@@ -127,7 +127,7 @@ class CheckpointManager:
         self.wait()
         with self._explain_errors():
             weights = self._write_model(state.best_step)
-        log.info("the final model is %s", self._describe_model(state.best_step))
+        log.info("the final model is %s", self.describe_model(state.best_step))
         return weights
 
     def close(self) -> None:
@@ -155,8 +155,7 @@ class CheckpointManager:
     def _prune(self, best_step: int) -> None:
         """Deletes all but the averaged checkpoints, the latest, and the best."""
         count = max(_MIN_KEPT, self._config.average_checkpoints)
-        averaged = [c.step for c in self._checkpoints if self._criteria.is_averaged(c.step)]
-        kept_steps = set(averaged[-count:])
+        kept_steps = {c.step for c in list(self._first_of_intervals().values())[-count:]}
         kept_steps |= {self._checkpoints[-1].step, best_step}
         for checkpoint in self._checkpoints:
             if checkpoint.step not in kept_steps:
@@ -165,14 +164,35 @@ class CheckpointManager:
 
     def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
         """The checkpoints whose average is the final model, without damaged and deleted ones."""
-        latest, every = self._checkpoints[-1].step, self._criteria.checkpoint_every
-        steps = [(self._config.final == "best" and best_step) or latest]
-        if self._config.final == "average":
-            number = self._config.average_checkpoints
-            steps = [*range(every, latest, every)[-number:], latest][-number:]
-        return [c for c in self._checkpoints if c.step in steps] or self._checkpoints[-1:]
+        latest, number = self._checkpoints[-1], self._config.average_checkpoints
+        if self._config.final == "best":
+            return [c for c in self._checkpoints if c.step == best_step] or [latest]
+        if self._config.final == "ema" or number == 1:
+            return [latest]
+        first = self._first_of_intervals()
+        interval = self._interval(latest)
+        begins_interval = first.get(interval) is latest
+        oldest = interval - number + (1 if begins_interval else 2)
+        averaged = [
+            c
+            for i, c in first.items()
+            if i >= oldest and self._criteria.warmup_steps <= c.step < latest.step
+        ]
+        return [*averaged, latest]
 
-    def _describe_model(self, best_step: int) -> str:
+    def _first_of_intervals(self) -> dict[int, Checkpoint]:
+        """The first checkpoint of each interval but the one in which the run starts."""
+        first: dict[int, Checkpoint] = {}
+        for checkpoint in self._checkpoints:
+            first.setdefault(self._interval(checkpoint), checkpoint)
+        first.pop(0, None)
+        return first
+
+    def _interval(self, checkpoint: Checkpoint) -> int:
+        return self._criteria.interval(TrainingState.from_json(checkpoint.state))
+
+    def describe_model(self, best_step: int) -> str:
+        """Where the weights of the final model come from, on the main rank."""
         if self._config.final == "ema":
             return "the exponential moving average of the weights"
         first, last, number = self.model_steps[0], self.model_steps[-1], len(self.model_steps)

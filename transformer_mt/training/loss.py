@@ -46,6 +46,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         targets: Tensor,
         label_smoothing: float,
         kernel_name: str,
+        grad_scale: Tensor | None,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         kernel, device = KERNELS[kernel_name], hidden.device.type
@@ -76,7 +77,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 strict=True,
             ):
                 logits = kernel.forward(x, matrix, vector)[:, :vocab_size]
-                grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact)
+                grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact, grad_scale)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
@@ -93,33 +94,42 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 all_logits += bias.to(exact).sum() * counted.sum()
             loss = nll + label_smoothing * (target_logits - all_logits / vocab_size)
         if grad_weight is not None:
-            share = label_smoothing / vocab_size
+            share: float | Tensor = label_smoothing / vocab_size
+            if grad_scale is not None:
+                share = share * grad_scale
             grad_weight -= rows.sum(0) * share
             if grad_bias is not None:
                 grad_bias -= counted.sum() * share
             grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
-            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight, grad_bias)
+            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight, grad_bias, grad_scale)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
-        grads = [None if x is None else x * grad_loss for x in ctx.saved_tensors]
-        return *grads, None, None, None, None
+        *grads, grad_scale = ctx.saved_tensors
+        if grad_scale is not None:
+            grad_loss = grad_loss / grad_scale
+        return *[None if x is None else x * grad_loss for x in grads], *[None] * 5
 
 
 def _logits_gradient(
-    logits: Tensor, columns: Tensor, amount: float, dtype: torch.dtype
+    logits: Tensor,
+    columns: Tensor,
+    amount: float,
+    dtype: torch.dtype,
+    scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Softmax minus ``amount`` at one column of each row, and −log of the softmax there.
 
-    [N, V] and [N, 1] → [N, V] in the type of the logits, possibly in their place, and [N, 1] in
-    ``dtype``, the type of the softmax.
+    [N, V] and [N, 1] → [N, V] in the type of the logits, possibly in their place, multiplied by
+    ``scale``, and [N, 1] in ``dtype``, the type of the softmax.
     """
     if torch.compiler.is_compiling() or logits.device.type != "cpu":
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, columns)
-        return _subtract_at(log_p.exp_(), columns, amount).to(logits.dtype), nll
+        grad = _subtract_at(log_p.exp_(), columns, amount)
+        return (grad if scale is None else grad * scale).to(logits.dtype), nll
     rows, losses = max(1, _SOFTMAX_SIZE * torch.get_num_threads() // logits.shape[1]), []
     for part, y in zip(logits.split(rows), columns.split(rows), strict=True):
         p = part.to(dtype)
@@ -128,6 +138,8 @@ def _logits_gradient(
         torch.softmax(p, 1, out=p)
         losses.append(below_maximum - p.amax(1, keepdim=True).log())
         _subtract_at(p, y, amount)
+        if scale is not None:
+            p *= scale
         if p.dtype != part.dtype:
             part.copy_(p)
     return logits, torch.cat(losses)
@@ -148,6 +160,7 @@ def smoothed_cross_entropy(
     label_smoothing: float,
     bias: Tensor | None = None,
     kernel: str = "torch",
+    grad_scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -162,12 +175,15 @@ def smoothed_cross_entropy(
         label_smoothing: ε_ls.
         bias: [V] output bias, if any.
         kernel: Kernel of the products on a CPU, one of ``kernels.products.KERNELS``.
+        grad_scale: Scalar, the gradient of the loss that ``backward`` will pass on, if the loss is
+            scaled for fp16. The gradient of the logits is computed here, before that, and would
+            underflow if it were rounded first and scaled afterwards.
 
     Returns:
         The loss to minimise, and the negative log-likelihood, which has no gradient: scalars, in
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, bias, targets, label_smoothing, kernel, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, kernel, grad_scale, torch.is_grad_enabled()
     )
     return loss, nll

@@ -13,9 +13,11 @@ from tqdm import tqdm
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
+from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.core_usage import CoreUsage
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.step import StepResult
@@ -27,9 +29,14 @@ log = logging.getLogger(__name__)
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _SUMS = ("loss", "nll", "targets", "skipped")
-_LABELS = {"bleu": "BLEU", "chrf": "chrF2", "comet": "COMET"}
+_LABELS = {
+    "bleu": "BLEU",
+    "lowercase_tokens": "BLEU (lower-case tokens)",
+    "chrf": "chrF2",
+    "comet": "COMET",
+}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
-_DECIMALS = {"comet": 4}
+_DECIMALS = {"comet": 4, "nll": 3}
 
 
 class MetricSums:
@@ -91,6 +98,9 @@ class Monitor:
         trackers: Record the run as well; the caller closes them.
         peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         is_main: Whether this is the main rank.
+        threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
+            whose CPU time says nothing about other programs.
+        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu``).
     """
 
     def __init__(
@@ -101,11 +111,15 @@ class Monitor:
         trackers: Trackers | None = None,
         peak_rate: float | None = None,
         is_main: bool = True,
+        threads: int = 1,
+        bleu: str = "bleu",
     ):
         self._max_steps, self._peak_rate = criteria.last_step, peak_rate
+        self._warmup_steps = criteria.warmup_steps
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
+        self._bleu = bleu
         self._bar = tqdm(
             total=criteria.last_step,
             initial=state.step,
@@ -118,6 +132,7 @@ class Monitor:
         self._interval_start, self._interval_first_step = time.perf_counter(), state.step
         self._targets, self._data_seconds = 0, 0.0
         self._first_updates: list[float] = []
+        self._core_usage = CoreUsage(threads)
 
     def update(self, num_targets: int, data_seconds: float) -> None:
         """Counts one update; called for each of them, without waiting for the device.
@@ -129,11 +144,13 @@ class Monitor:
         self._targets += num_targets
         self._data_seconds += data_seconds
         self._bar.update(1)
+        if warning := self._core_usage.update(data_seconds):
+            self.note(warning)
         # The first update may include compilation; the next two give an estimate.
         if len(self._first_updates) < 3:
             self._first_updates.append(time.perf_counter())
             if len(self._first_updates) == 3:
-                self._warn_if_long((self._first_updates[2] - self._first_updates[0]) / 2)
+                self._warn_about_length((self._first_updates[2] - self._first_updates[0]) / 2)
 
     def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
@@ -162,22 +179,29 @@ class Monitor:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
         if self._metrics is None or step == self._metrics.last_validation:
             return
-        values = {**result.metrics, "ppl": perplexity(result.metrics["nll"])}
+        metrics = result.metrics
+        values = {self._bleu if name == "bleu" else name: metrics[name] for name in metrics}
+        values["ppl"] = perplexity(values["nll"])
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)
         if result.attention is not None:
             self._trackers.log_attention(step, result.attention)
-        scores = [
-            f"  {_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
-            for name, value in values.items()
-            if name not in ("loss", "nll", "ppl")
-        ]
-        lines = "" if result.num_lines is None else f"  (on {result.num_lines} lines)"
-        self.note(
-            f"  validation: loss {values['loss']:.3f}  ppl {values['ppl']:.3g}"
-            f"{''.join(scores)}{lines}"
-        )
+        self.note(f"  validation: {self.format_validation(result.metrics)}")
+
+    def format_validation(self, metrics: Mapping[str, float]) -> str:
+        """The results of a validation as one line."""
+        parts = [f"loss {metrics['loss']:.3f}", f"ppl {perplexity(metrics['nll']):.3g}"]
+        scores = [name for name in metrics if name not in ("loss", "nll", "lines")]
+        parts += [self.format_metric(name, metrics[name]) for name in scores]
+        if "lines" in metrics:
+            parts.append(f"(on {metrics['lines']:.0f} lines)")
+        return "  ".join(parts)
+
+    def format_metric(self, name: str, value: float) -> str:
+        """A metric of validations with its value."""
+        name = self._bleu if name == "bleu" else name
+        return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
 
     def note(self, line: str) -> None:
         """Logs a line above the progress bar."""
@@ -190,7 +214,8 @@ class Monitor:
     def paused(self) -> Iterator[None]:
         """Excludes the time spent in this context from tokens/s and the remaining time."""
         start = time.perf_counter()
-        yield
+        with self._core_usage.paused():
+            yield
         self._interval_start += time.perf_counter() - start
 
     def close(self) -> None:
@@ -202,10 +227,15 @@ class Monitor:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
 
-    def _warn_if_long(self, seconds_per_update: float) -> None:
+    def _warn_about_length(self, seconds_per_update: float) -> None:
+        """Warns about a run that would take very long, or too short for its warm-up."""
         steps = self._max_steps - self._interval_first_step
-        seconds = seconds_per_update * steps
-        if min(seconds, self._deadline - time.perf_counter()) > _LONG_RUN_SECONDS:
+        seconds, seconds_left = seconds_per_update * steps, self._deadline - time.perf_counter()
+        if seconds_left < seconds:
+            last_step = self._interval_first_step + int(seconds_left / seconds_per_update)
+            if last_step < min(self._warmup_steps, self._max_steps):
+                self.note(warmup_warning(last_step, self._warmup_steps))
+        if min(seconds, seconds_left) > _LONG_RUN_SECONDS:
             per_update = f"{seconds_per_update:.1f} s"
             if seconds_per_update < 1:
                 per_update = f"{1000 * seconds_per_update:.0f} ms"
@@ -246,14 +276,17 @@ def log_start(
         kernels.precision,
         ", compiled" if batches.buffer_shape else "",
     )
+    if isinstance(batches.plan, BatchPlan) and batches.plan.num_oversized:
+        log.warning(
+            "warning: %s update(s) per epoch have more than train.batch_tokens=%s target tokens: "
+            "one pair each, which is longer; data.cleaning.max_tokens leaves such pairs out",
+            f"{batches.plan.num_oversized:,}",
+            f"{job.train.batch_tokens:,}",
+        )
     if world.device.type == "cpu":
         log.info("matrix products by %s", kernels.products)
-    if criteria.last_step < (warmup := job.schedule.warmup_steps):
-        log.warning(
-            "warning: the run ends during its warm-up of %s updates (schedule.warmup_steps): the "
-            "learning rate does not reach its peak",
-            f"{warmup:,}",
-        )
+    if criteria.last_step < criteria.warmup_steps:
+        log.warning("%s", warmup_warning(criteria.last_step, criteria.warmup_steps))
     if done:
         log.info("resuming after update %s", f"{done:,}")
     elif job.train.init_from:
@@ -277,6 +310,20 @@ def format_values(values: Mapping[str, float]) -> str:
     if values.get("skipped"):
         parts.append(f"skipped {values['skipped']:.0f}")
     return " ".join(parts)
+
+
+def warmup_warning(steps: int, warmup_steps: int) -> str:
+    """A warning about a run that ends in its warm-up.
+
+    Args:
+        steps: Number of updates of the run, perhaps estimated.
+        warmup_steps: Number of updates of the warm-up.
+    """
+    return (
+        f"warning: the run ends after about {steps:,} updates, in its warm-up of "
+        f"{warmup_steps:,}, so the learning rate does not reach its peak: lower "
+        "schedule.warmup_steps, or raise the limit of the run"
+    )
 
 
 def perplexity(nll: float) -> float:

@@ -4,10 +4,11 @@ A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is
 step. To add an optimizer, write a function like ``adam`` and register it in
 ``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``: its
 arguments are the number of the update, from 1, the configuration, d_model, and the number of
-updates of the run.
+updates of the run, which is an estimate if its time is limited (``train.max_hours``).
 """
 
 import copy
+from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import SCHEDULES
 
 
 def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -60,23 +62,29 @@ def named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     }
 
 
-def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5)."""
     return d_model**-0.5 * _warmup_then_decay(step, config.warmup_steps)
 
 
-def inverse_sqrt(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+def inverse_sqrt(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Same shape as ``noam``, with ``peak_lr`` at the end of the warm-up."""
     assert config.peak_lr is not None  # checked by the config
     return config.peak_lr * config.warmup_steps**0.5 * _warmup_then_decay(step, config.warmup_steps)
 
 
-def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: int) -> float:
+def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Linear warm-up to ``peak_lr``, then linear decay; zero one step after the last."""
     assert config.peak_lr is not None  # checked by the config
     warmup = config.warmup_steps
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)
+
+
+def ends_with_run(config: ScheduleConfig, d_model: int) -> bool:
+    """Whether a schedule falls towards the end of a run: whether it depends on its length."""
+    schedule, step = resolve_name(SCHEDULES[config.name]), 2 * config.warmup_steps
+    return bool(schedule(step, config, d_model, step) != schedule(step, config, d_model, 2 * step))
 
 
 def _warmup_then_decay(step: int, warmup_steps: int) -> float:

@@ -1,6 +1,7 @@
 """Progress of a run: what its checkpoints store of it, and what is due next."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -8,7 +9,11 @@ from transformer_mt.config import TrainConfig
 
 _CHANCE = {"bleu": 1.0, "chrf": 10.0}
 """Scores below which their order is chance: the model cannot translate yet."""
-_DEFAULT_INTERVAL = {"step": 1500, "epoch": 1}
+_VALIDATION_INTERVAL = {"step": 1500, "epoch": 1}
+"""Default of ``train.validate_every``, by ``train.interval``."""
+_CHECKPOINT_SHARE = 0.015
+"""Default interval of the averaged checkpoints, as a share of the run: 1,500 of 100,000 updates, or
+10 minutes of 12 hours (§5.2, §6.1)."""
 
 
 @dataclass
@@ -29,6 +34,8 @@ class TrainingState:
     """Value of ``train.best_by`` in the best validation."""
     best_nll: float | None = None
     """Negative log-likelihood in the best validation."""
+    best_lines: float | None = None
+    """Number of lines that ``best`` is a score of; None for the whole validation set."""
     stale: int = 0
     """Number of validations since the best one."""
     skipped: int = 0
@@ -44,23 +51,39 @@ class TrainingState:
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        While the best and the new score are below ``_CHANCE``, the negative log-likelihood decides.
+        Only scores of the same lines are compared: a validation of all lines is better than one of
+        a sample, which a model gets that cannot translate yet. While the best and the new score are
+        below ``_CHANCE``, the negative log-likelihood decides.
 
         Args:
-            metrics: Results of the validation; must contain ``nll`` and ``best_by``.
+            metrics: Results of the validation: ``nll``, ``best_by``, and ``lines`` if the scores
+                are those of a sample of so many lines.
             best_by: The metric to compare; higher is better, except for ``nll``.
         """
         value, nll = metrics[best_by], metrics["nll"]
-        sign = -1 if best_by == "nll" else 1
-        # NaN is never better.
-        better = self.best is None or sign * value > sign * self.best
+        lines = scored_lines(metrics, best_by)
+        better = self.best is None or is_better(value, self.best, best_by)
         if max(value, self.best or 0.0) < _CHANCE.get(best_by, -math.inf):
-            better = self.best_nll is None or nll < self.best_nll
+            better = self.best_nll is None or is_better(nll, self.best_nll, "nll")
+        if self.best is not None and lines != self.best_lines:
+            better = (lines or math.inf) > (self.best_lines or math.inf)
         if better:
             self.best, self.best_nll, self.best_step = value, nll, self.step
-            self.stale = 0
+            self.best_lines, self.stale = lines, 0
         else:
             self.stale += 1
+
+
+def scored_lines(metrics: Mapping[str, float], metric: str) -> float | None:
+    """Number of lines of a validation's score; None for all, as of the likelihood at any time."""
+    return None if metric == "nll" else metrics.get("lines")
+
+
+def is_better(value: float, other: float, metric: str) -> bool:
+    """Whether a value of a metric is better than another; any number is better than NaN."""
+    if math.isnan(other):
+        return not math.isnan(value)
+    return value < other if metric == "nll" else value > other
 
 
 class StoppingCriteria:
@@ -69,28 +92,55 @@ class StoppingCriteria:
     Args:
         config: Limits and intervals; ``interval: epoch`` counts intervals in epochs.
         steps_per_epoch: Number of updates in one epoch.
+        warmup_steps: Number of updates of the warm-up.
 
     Attributes:
         last_step: Maximum number of updates of the run.
-        checkpoint_every: Number of updates between two checkpoints that are averaged.
         validate_every: Number of updates between two validations.
         max_seconds: Maximum time of training and validations.
     """
 
-    def __init__(self, config: TrainConfig, steps_per_epoch: int):
-        self._config = config
+    def __init__(self, config: TrainConfig, steps_per_epoch: int, warmup_steps: int = 0):
+        self._config, self.warmup_steps = config, warmup_steps
         unit = steps_per_epoch if config.interval == "epoch" else 1
-        default = _DEFAULT_INTERVAL[config.interval]
-        self.checkpoint_every = (config.checkpoint_every or default) * unit
-        self.validate_every = (config.validate_every or default) * unit
+        self._checkpoint_every = config.checkpoint_every and config.checkpoint_every * unit
+        self.validate_every = (
+            config.validate_every or _VALIDATION_INTERVAL[config.interval]
+        ) * unit
         epochs = math.inf if config.max_epochs is None else config.max_epochs
         self.last_step = int(min(config.max_steps, epochs * steps_per_epoch))
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
 
-    def next_break(self, step: int) -> int:
-        """First update after ``step`` that a log line, a checkpoint or a validation follows."""
-        every = (self._config.log_every, self.checkpoint_every, self.validate_every)
-        return min(self.last_step, *(step + n - step % n for n in every))
+    def expected_steps(self, state: TrainingState) -> float:
+        """Number of updates at the end of the run, if they take as long as those so far.
+
+        So a schedule that ends with the run follows the larger share of updates and time used.
+        """
+        if state.seconds == 0:
+            return self.last_step
+        return min(self.last_step, state.step * self.max_seconds / state.seconds)
+
+    def interval(self, state: TrainingState) -> int:
+        """Number of the checkpoint interval that a state is in, counted from 0.
+
+        The first checkpoint in an interval is one of those that may be averaged. Others in it, that
+        a signal or a validation caused, are not: an interrupted run gives the same final model as
+        an uninterrupted one.
+        """
+        if self._checkpoint_every:
+            return state.step // self._checkpoint_every
+        progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
+        return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
+
+    def is_break(self, state: TrainingState, interval: int) -> bool:
+        """Whether a log line, a checkpoint or a validation follows an update.
+
+        Args:
+            state: Progress after the update.
+            interval: Checkpoint interval of the previous break.
+        """
+        due = self.logs(state) or self.needs_validation(state)
+        return due or self.interval(state) > interval
 
     def logs(self, state: TrainingState) -> bool:
         """Whether a line of the log is due."""
@@ -120,11 +170,3 @@ class StoppingCriteria:
         """Whether the weights of this step are to be validated."""
         due = state.step % self.validate_every == 0 or self.is_last_update(state)
         return state.step > 0 and due
-
-    def is_averaged(self, step: int) -> bool:
-        """Whether a checkpoint of this step belongs to those that may be averaged.
-
-        Checkpoints that a signal or a validation caused in between do not: an interrupted run
-        gives the same final model as an uninterrupted one.
-        """
-        return step % self.checkpoint_every == 0

@@ -32,12 +32,21 @@ class LossModule(nn.Module):
         self.kernel = kernel
         self._loss = smoothed_cross_entropy
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Label-smoothed loss and negative log-likelihood, summed over target tokens."""
+    def forward(self, batch: Batch, grad_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Label-smoothed loss and negative log-likelihood, summed over target tokens.
+
+        ``grad_scale`` is the gradient of the loss, if that will be scaled for fp16.
+        """
         with autocast(batch.tgt_out.device, self.precision):
-            hidden, targets = self.model(batch), batch.tgt_out
-            weight, bias = self.model.output_weight, self.model.output_bias
-            return self._loss(hidden, weight, targets, self.label_smoothing, bias, self.kernel)
+            return self._loss(
+                self.model(batch),
+                self.model.output_weight,
+                batch.tgt_out,
+                self.label_smoothing,
+                self.model.output_bias,
+                self.kernel,
+                grad_scale,
+            )
 
     def compile_for(self, world_size: int) -> None:
         """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
@@ -154,14 +163,13 @@ class TrainStep:
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
+        # DDP averages over ranks, but the loss is a sum over them.
+        share = self._world.size / num_targets
+        grad_scale = share * self._scaler.factor if self._scaler else None
         for i, batch in enumerate(micro_batches):
             with self._world.no_sync(self._parallel) if i < last else nullcontext():
-                batch_loss, batch_nll = self._parallel(batch.to(device))
-                # DDP averages over ranks, but the loss is a sum over them.
-                scaled = batch_loss * (self._world.size / num_targets)
-                if self._scaler:
-                    scaled = scaled * self._scaler.factor
-                scaled.backward()
+                batch_loss, batch_nll = self._parallel(batch.to(device), grad_scale)
+                (batch_loss * (share if grad_scale is None else grad_scale)).backward()
             loss += batch_loss.detach()
             nll += batch_nll
         return loss, nll

@@ -32,9 +32,9 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.initial_model import initial_model
 from transformer_mt.training.interruptions import Signals, StoppedError
-from transformer_mt.training.monitor import MetricSums, Monitor, log_start
+from transformer_mt.training.monitor import MetricSums, Monitor, log_start, warmup_warning
 from transformer_mt.training.optimizer import EMA
-from transformer_mt.training.progress import StoppingCriteria
+from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -106,7 +106,9 @@ class Trainer:
             for embedding in {self.model.source_embedding, self.model.embedding}:
                 embedding.reserve(max(lengths))
         self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
-        self.criteria = StoppingCriteria(config, self._batches.steps_per_epoch)
+        self.criteria = StoppingCriteria(
+            config, self._batches.steps_per_epoch, job.schedule.warmup_steps
+        )
         self._train_step = TrainStep(
             self.model,
             job.optimizer,
@@ -119,9 +121,9 @@ class Trainer:
         )
         self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
         restored = self.checkpoints.restore(self.model, self._optimizer_state())
-        self.state, self._restored_metrics = restored
-        if self._restored_metrics:
-            self.state.record_validation(self._restored_metrics, config.best_by)
+        self.state, self._latest_metrics = restored
+        if self._latest_metrics:
+            self.state.record_validation(self._latest_metrics, config.best_by)
         self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
         self._lr = 0.0  # of the latest update
         self._sums = MetricSums(world, self.state.totals)
@@ -130,7 +132,7 @@ class Trainer:
         self._accounted = 0.0  # when ``state.seconds`` was updated
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = (
-            self.criteria.needs_validation(self.state) and self._restored_metrics is None
+            self.criteria.needs_validation(self.state) and self._latest_metrics is None
         )
         self.is_finished = self.criteria.should_stop(self.state) and not self._is_unvalidated
 
@@ -157,15 +159,22 @@ class Trainer:
             sample, precision = self._train.sample, self.kernels.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         record = self._run_dir, state, self.criteria
-        self._monitor = Monitor(*record, trackers, peak_rate, is_main=world.is_main)
+        threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
+        self._monitor = Monitor(
+            *record, trackers, peak_rate, world.is_main, threads, bleu=job.data.bleu
+        )
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with Signals() as signals, closing(self.checkpoints):
-                self._loop(batches, signals)
-            if world.is_main:
-                log.info("finished: %s", self.criteria.reason(state))
-            weights = self.checkpoints.finish(state)
+            with Signals() as signals:
+                with closing(self.checkpoints):
+                    self._loop(batches, signals)
+                if world.is_main:
+                    log.info("finished: %s", self.criteria.reason(state))
+                if state.step < min(self.criteria.warmup_steps, self.criteria.last_step):
+                    self._monitor.note(warmup_warning(state.step, self.criteria.warmup_steps))
+                model = self._final_model(self.checkpoints.finish(state))
+                self._validate_final(model, signals)
         except RuntimeError as error:
             if not (self._micro_batches and is_out_of_memory(error)):
                 raise
@@ -173,7 +182,7 @@ class Trainer:
         finally:
             batches.close()
             self._monitor.close()
-        return self._final_model(weights)
+        return model
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
@@ -183,16 +192,17 @@ class Trainer:
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
-        elif self._restored_metrics:  # the record may have been lost with the process
-            self._monitor.log_validation(state.step, ValidationResult(self._restored_metrics))
+        elif self._latest_metrics:  # the record may have been lost with the process
+            self._monitor.log_validation(state.step, ValidationResult(self._latest_metrics))
         self._accounted = time.perf_counter()
         while not criteria.should_stop(state):
-            stop_requested = self._train_until(criteria.next_break(state.step), batches, signals)
+            interval = criteria.interval(state)
+            stop_requested = self._train_until_break(batches, signals)
             if criteria.logs(state):
                 self._log()
             self.checkpoints.check()
             validates = criteria.needs_validation(state)
-            if stop_requested or validates or criteria.is_averaged(state.step):
+            if stop_requested or validates or criteria.interval(state) > interval:
                 with self._monitor.paused():
                     self._save()
                     if stop_requested:  # some rank received a signal
@@ -201,17 +211,20 @@ class Trainer:
                     if validates:
                         self._validate(signals)
 
-    def _train_until(self, last: int, batches: Batches, signals: Signals) -> bool:
-        """Trains up to an update, or until a signal or the limit of time; whether to stop."""
-        state, max_seconds, stop_requested = self.state, self.criteria.max_seconds, False
-        while state.step < last and state.seconds < max_seconds and not stop_requested:
+    def _train_until_break(self, batches: Batches, signals: Signals) -> bool:
+        """Trains until something is due after an update, or a signal arrives; whether one did."""
+        state, criteria, stop_requested = self.state, self.criteria, False
+        interval = criteria.interval(state)
+        while not stop_requested:
             self._update(batches)
             now = time.perf_counter()
             state.seconds += now - self._accounted
             self._accounted = now
-            if max_seconds < math.inf:  # all ranks follow the main rank's clock
+            if criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
                 state.seconds = self._world.broadcast_object(state.seconds)
             stop_requested = self._world.any(signals.received is not None)
+            if criteria.is_break(state, interval):
+                break
         return stop_requested
 
     def _update(self, batches: Batches) -> None:
@@ -224,7 +237,8 @@ class Trainer:
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
         config, d_model = self._job.schedule, self._job.model.d_model
-        self._lr = self._schedule(step, config, d_model, self.criteria.last_step)
+        expected_steps = self.criteria.expected_steps(self.state)
+        self._lr = self._schedule(step, config, d_model, expected_steps)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         if self._ema:
@@ -246,7 +260,7 @@ class Trainer:
         advice = "lower data.cleaning.max_tokens, or use a smaller model"
         if max_length < max_tokens:  # which must not be less
             less = max(max_length, min(max_tokens, targets) // 2)
-            advice = f"set train.max_tokens_per_device={less}; the updates stay the same"
+            advice = f"set train.max_tokens_per_device={less}, which changes dropout masks only"
         return f"out of memory on a batch of {targets:,} target tokens: {advice}"
 
     def _log(self) -> None:
@@ -291,9 +305,37 @@ class Trainer:
         return self._train_step.state() | (self._ema.state() if self._ema else {})
 
     def _validate(self, signals: Signals) -> None:
-        """Validates the weights of the latest checkpoint; a signal interrupts it immediately."""
+        """Validates the weights of the latest checkpoint."""
         model = self._ema.model if self._ema else self.model
-        model.eval()
+        result = self._evaluate(model.eval(), signals)
+        model.train()
+        self._latest_metrics = result.metrics
+        self.state.record_validation(result.metrics, self._job.train.best_by)
+        self.checkpoints.record_validation(self.state, result.metrics)
+        self._monitor.log_validation(self.state.step, result)
+
+    def _validate_final(self, model: Transformer, signals: Signals) -> None:
+        """Validates an average of checkpoints, and warns if the best checkpoint is better."""
+        state, config = self.state, self._job.train
+        if config.final != "average":
+            return
+        metrics = self._latest_metrics  # of the latest checkpoint alone
+        if self._world.broadcast_object(len(self.checkpoints.model_steps)) > 1:
+            metrics = self._evaluate(model, signals).metrics
+            self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
+        if metrics is None or state.best is None:
+            return
+        value, lines = metrics[config.best_by], scored_lines(metrics, config.best_by)
+        if lines == state.best_lines and is_better(state.best, value, config.best_by):
+            scores = [self._monitor.format_metric(config.best_by, x) for x in (state.best, value)]
+            self._monitor.note(
+                f"warning: on the validation set the checkpoint of update {state.best_step:,} has "
+                f"{scores[0]}, the final model {scores[1]}: run the same command with "
+                "train.final=best to use that checkpoint"
+            )
+
+    def _evaluate(self, model: Transformer, signals: Signals) -> ValidationResult:
+        """The loss and the scores of a validation, which a signal interrupts immediately."""
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
@@ -303,13 +345,10 @@ class Trainer:
                 what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
             result = self._validator(model)
-        model.train()
         hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
-        self.state.record_validation(metrics, self._job.train.best_by)
-        self.checkpoints.record_validation(self.state, metrics)
-        self._monitor.log_validation(self.state.step, replace(result, metrics=metrics))
+        return replace(result, metrics=metrics)
 
     def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
         """A new model with the final weights, which only the main rank has."""

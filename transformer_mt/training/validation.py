@@ -23,14 +23,13 @@ class ValidationResult:
     """Metrics of a model on the validation set, and examples of its output."""
 
     metrics: dict[str, float]
-    """Scores by name, on every rank."""
+    """Scores by their name in ``train.best_by``, on every rank; with ``lines``, those of a sample
+    of so many lines."""
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """Source, reference and translation of some lines, the same at every validation; empty on ranks
     other than the main one."""
     attention: AttentionMaps | None = None
     """Attention weights of one of these lines, on the main rank."""
-    num_lines: int | None = None
-    """Number of translated lines that the metrics are of; None for all."""
 
 
 Validator = Callable[[Transformer], ValidationResult]

@@ -15,7 +15,7 @@ import pytest
 
 from transformer_mt.config import EvaluateJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.charts import curve_charts
+from transformer_mt.evaluation.charts import curve_charts, curve_image
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.report import write_report
 from transformer_mt.training.metrics_log import read_records
@@ -173,6 +173,14 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     page = report(tmp_path, {"one.de": ONE}, curves=records)
     assert "Training" in page.text
     assert read_records(tmp_path / "nothing") == []
+
+
+def test_bleu_of_lower_case_tokens_has_its_own_curve() -> None:
+    record = {"step": 20, "split": "valid", "loss": 4.5, "lowercase_tokens": 12.5}
+    assert [chart.title for chart in curve_charts([record])] == ["Loss", "BLEU (lower-case tokens)"]
+    image = curve_image([record])
+    assert image is not None
+    assert image != curve_image([{**record, "lowercase_tokens": None}])
 
 
 def test_systems_with_only_empty_lines(tmp_path: Path) -> None:

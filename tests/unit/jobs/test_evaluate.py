@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,15 @@ from transformer_mt.config import (
     SourceConfig,
     TokenizerConfig,
     TrainJob,
+    TranslateJob,
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
 from transformer_mt.data.text.noise import NOISES
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode import translator as translator_module
+from transformer_mt.decode.engines.converted_models import find_or_convert
+from transformer_mt.decode.engines.engine import Engine
+from transformer_mt.decode.engines.selection import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
@@ -192,6 +198,8 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
         ({"beam_size": 2}, "beam_size needs model=FOLDER"),
         ({"subset": "valid"}, "subset needs model=FOLDER"),
+        ({"engine": "torch"}, "engine needs model=FOLDER"),
+        ({"compute_type": "int8"}, "compute_type needs model=FOLDER"),
         ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
         ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
         ({"robustness": True}, "robustness=true translates: set model=FOLDER, not hypotheses"),
@@ -343,6 +351,8 @@ def model(tmp_path: Path, files: Files) -> Path:
     ckpt.save_tensors(
         ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
     )
+    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
+        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
     return folder
 
 
@@ -363,6 +373,35 @@ def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> Non
     assert rows == json.loads(to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(hypotheses, REFERENCE)
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"engine": "torch"}, {"compute_type": "bfloat16"}, {"compute_type": "int8"}],
+    ids=str,
+)
+def test_the_score_is_that_of_what_mt_translate_prints(
+    model: Path, tmp_path: Path, scores: Json, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if settings.get("compute_type") == "int8":
+        pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (extra 'fast')")
+    opened = []
+
+    def record(name: str, request: EngineRequest) -> Engine:
+        opened.append(open_engine(name, request))
+        return opened[-1]
+
+    monkeypatch.setattr(translator_module, "open_engine", record)
+    source, output = str(tmp_path / "src"), tmp_path / "out"
+    commands.translate(
+        TranslateJob(model=str(model), input=source, output=str(output), device="cpu", **settings)
+    )
+    printed = output.read_text().split("\n")[:-1]
+    rows, _ = scores(model=str(model), **settings)
+    assert [row["score"] for row in rows[:3]] == by_hand(printed, REFERENCE)
+    one, other = ((engine.name, engine.compute_type) for engine in opened)
+    assert one == other
+    assert {*settings.values()} <= {*one}
 
 
 @torch.no_grad()

@@ -1,5 +1,7 @@
 """mt-translate with documents: formats, encodings, messages, one-line errors."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,19 @@ def test_encodings_have_the_letters_of_their_extensions(
 @pytest.mark.usefixtures("capitals")
 def test_invalid_bytes_stay(run: Run) -> None:
     assert run(b"<pre>\xff</pre><p>a\x80") == b"<pre>\xff</pre><p>A?"
+    page = b"<meta charset=cp1253><pre>\xff\xd2\xaa&</pre><p>&eacute; a"  # \xff, \xd2: no letters
+    assert run(page) == page.replace(b"&eacute; a", b"&#201; A")
+
+
+def test_no_codec_error_name_is_registered() -> None:
+    """It would be one of the whole process."""
+    program = (
+        "import codecs; import transformer_mt.jobs.translate_document as module\n"
+        "print(module.__name__); codecs.lookup_error('reference')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "transformer_mt.jobs.translate_document\n"
+    assert "LookupError" in done.stderr
 
 
 @pytest.mark.parametrize(

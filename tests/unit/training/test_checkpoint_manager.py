@@ -22,10 +22,10 @@ from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 
 def manager(
-    folder: Path, found: list[ckpt.Checkpoint] | None = None, **config: Any
+    folder: Path, found: list[ckpt.Checkpoint] | None = None, warmup: int = 0, **config: Any
 ) -> CheckpointManager:
     settings = TrainConfig(checkpoint_every=10, **config)
-    criteria, world = StoppingCriteria(settings, 1), World(torch.device("cpu"))
+    criteria, world = StoppingCriteria(settings, 1, warmup), World(torch.device("cpu"))
     return CheckpointManager(folder, settings, criteria, found or [], world)
 
 
@@ -90,6 +90,21 @@ def test_kept_checkpoints_and_the_final_model(
     assert kept(tmp_path) == left
     assert published(tmp_path) == pytest.approx(weight)
     torch.testing.assert_close(final, load_file(tmp_path / "model.safetensors"), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("warmup", "weight"),
+    [(20, np.mean([20, 30, 40, 44])), (21, np.mean([30, 40, 44])), (44, 44), (50, 44)],
+)
+def test_checkpoints_of_the_warm_up_are_not_averaged(
+    tmp_path: Path, warmup: int, weight: float
+) -> None:
+    one = manager(tmp_path, warmup=warmup)
+    for step in STEPS:
+        save(one, step)
+    one.finish(at(STEPS[-1]))
+    one.close()
+    assert published(tmp_path) == pytest.approx(weight)
 
 
 def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:

@@ -108,6 +108,34 @@ def test_gradient_scales_with_the_upstream_gradient() -> None:
         torch.testing.assert_close(gradient, -0.25 * whole, rtol=1e-10, atol=1e-10)
 
 
+def test_the_gradient_of_a_scaled_loss_is_scaled_before_it_is_rounded_to_fp16() -> None:
+    # A third of the pieces have probabilities of about 1e-8, less than the smallest number of fp16,
+    # as pieces that are never the target get without smoothing.
+    generator = torch.Generator().manual_seed(1)
+    hidden, weight = (torch.randn(n, 32, generator=generator) for n in (64, 256))
+    weight *= 0.1
+    hidden[:, 0], weight[170:, 0] = 1.0, -13.5
+    targets = torch.randint(170, (64,), generator=generator)
+
+    def gradient(scale: float, *, fp16: bool, passed: bool) -> Tensor:
+        leaf, factor = weight.clone().requires_grad_(), torch.tensor(scale)
+        with torch.autocast("cpu", torch.float16, enabled=fp16):
+            loss, _ = smoothed_cross_entropy(
+                hidden, leaf, targets, 0.0, grad_scale=factor if passed else None
+            )
+        return torch.autograd.grad(loss * factor, leaf)[0] / scale
+
+    exact = gradient(1.0, fp16=False, passed=False)
+    scale = 2.0**16 / len(targets)  # that of the first update, divided by the targets
+    torch.testing.assert_close(gradient(scale, fp16=False, passed=True), exact)
+    after, before = (
+        (gradient(scale, fp16=True, passed=passed) - exact).norm(dim=1) / exact.norm(dim=1)
+        for passed in (False, True)
+    )
+    assert (after > 0.5).sum() > 80  # lost
+    assert before.max() < 0.05
+
+
 def test_nll_has_no_gradient() -> None:
     _, nll = smoothed_cross_entropy(*problem(), 0.1)
     assert not nll.requires_grad

@@ -80,6 +80,20 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_bleu_of_lower_case_tokens_has_its_own_name_everywhere(tmp_path: Path, lines: Any) -> None:
+    options = {"trackers": tensorboard(tmp_path), "bleu": "lowercase_tokens"}
+    monitor = open_monitor(tmp_path, 0, 100, **options)
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, "bleu": 12.3}))
+    (valid,) = records(tmp_path)
+    assert valid.keys() >= {"lowercase_tokens", "nll"}
+    assert "bleu" not in valid
+    assert "lower-case tokens" in lines()[0]
+    board = events(tmp_path, monitor)
+    assert board.Scalars("valid/lowercase_tokens")[0].value == pytest.approx(12.3)
+    with pytest.raises(KeyError):
+        board.Scalars("valid/bleu")
+
+
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
@@ -370,9 +384,58 @@ def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     for step, number in ((1, 100), (2, None)):
         values = {"loss": 2.2, "nll": 1.0, "bleu": 0.05}
-        monitor.log_validation(step, ValidationResult(values, num_lines=number))
+        sample = {} if number is None else {"lines": number}
+        monitor.log_validation(step, ValidationResult({**values, **sample}))
     monitor.close()
     assert [line.partition("BLEU")[2] for line in lines()] == [" 0.05  (on 100 lines)", " 0.05"]
+
+
+def test_a_time_limit_within_the_warm_up_is_announced_after_three_updates(
+    tmp_path: Path, lines: Any, clock: list[float]
+) -> None:
+    for warmup in (300, 400):
+        criteria = StoppingCriteria(TrainConfig(max_hours=1.0), 10**9, warmup)
+        monitor = Monitor(tmp_path, TrainingState(), criteria)
+        for _ in range(5):
+            clock[0] += 10.0  # 360 updates in an hour
+            monitor.update(100, 0.0)
+        monitor.close()
+        assert sum("schedule.warmup_steps" in line for line in lines()) == (warmup == 400)
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "waited", "warned"),
+    [
+        (2, 1.9, 0.0, False),
+        (2, 0.8, 0.0, True),
+        (1, 0.4, 0.0, False),  # fewer are impossible
+        (2, 0.8, 6.0, False),  # the rest of the time it waited for data
+        (16, 3.4, 0.0, True),
+    ],
+)
+def test_threads_that_get_little_cpu_time_for_a_minute_are_warned_about(
+    tmp_path: Path,
+    lines: Any,
+    clock: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    cores: float,
+    waited: float,
+    warned: bool,
+) -> None:
+    used = [50.0]
+    monkeypatch.setattr(time, "process_time", lambda: used[0])
+    monitor = open_monitor(tmp_path, 0, 1000, threads=threads)
+    for update in range(1, 40):
+        with monitor.paused():
+            clock[0] += 30.0  # a checkpoint, with hardly any work of this process
+        clock[0] += 10.0
+        used[0] += 10.0 * cores
+        monitor.update(100, waited)
+        expected = warned and update >= 6
+        advice = [line for line in lines() if f"OMP_NUM_THREADS={max(1, int(cores))} " in line]
+        assert len(advice) == expected  # once
+    monitor.close()
 
 
 def test_tensorboard_events_are_flushed_with_every_record(tmp_path: Path) -> None:

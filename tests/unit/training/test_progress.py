@@ -12,16 +12,19 @@ from transformer_mt.training.progress import StoppingCriteria, TrainingState
 NAN = math.nan
 
 
+def first_of_intervals(criteria: StoppingCriteria) -> list[int]:
+    """The steps of a run whose checkpoints may be averaged."""
+    steps = range(criteria.last_step + 1)
+    intervals = [criteria.interval(TrainingState(step=step)) for step in steps]
+    return [step for step in steps[1:] if intervals[step] > intervals[step - 1]]
+
+
 def test_intervals_in_epochs_are_converted_to_updates() -> None:
     config = TrainConfig(interval="epoch", validate_every=2, checkpoint_every=1, max_epochs=7)
     criteria = StoppingCriteria(config, steps_per_epoch=54)
-    assert (criteria.checkpoint_every, criteria.validate_every, criteria.last_step) == (
-        54,
-        108,
-        378,
-    )
-    criteria = StoppingCriteria(TrainConfig(interval="epoch"), 54)  # the default is once per epoch
-    assert (criteria.checkpoint_every, criteria.validate_every) == (54, 54)
+    assert (criteria.validate_every, criteria.last_step) == (108, 378)
+    assert first_of_intervals(criteria) == [54, 108, 162, 216, 270, 324, 378]
+    assert StoppingCriteria(TrainConfig(interval="epoch"), 54).validate_every == 54
     assert StoppingCriteria(TrainConfig(max_steps=100, max_epochs=7), 54).last_step == 100
     assert StoppingCriteria(TrainConfig(max_steps=10**6, max_epochs=7), 54).last_step == 378
 
@@ -76,12 +79,39 @@ def test_the_reason_names_the_setting(
 
 def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None:
     config = TrainConfig(log_every=4, checkpoint_every=6, validate_every=9, max_steps=23)
-    criteria, step, breaks = StoppingCriteria(config, 1000), 0, []
-    while step < criteria.last_step:
-        step = criteria.next_break(step)
-        breaks.append(step)
+    criteria, interval, breaks = StoppingCriteria(config, 1000), 0, []
+    for step in range(1, criteria.last_step + 1):
+        state = TrainingState(step=step)
+        if criteria.is_break(state, interval):
+            breaks.append(step)
+            interval = criteria.interval(state)
     every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
     assert breaks == [*every, 23]
+
+
+@pytest.mark.parametrize("max_steps", [20, 800, 6000, 100_000, 300_000])
+def test_the_default_average_is_that_of_the_last_percents_of_a_run(max_steps: int) -> None:
+    # The paper: the last 5 checkpoints of 10 minutes each, of 12 hours (§5.2, §6.1).
+    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps), 10**9)
+    averaged = [*first_of_intervals(criteria), max_steps][-5:]  # of few updates, each
+    assert 0.92 * max_steps - 5 < averaged[0] < averaged[-1] == max_steps
+    if max_steps == 100_000:  # 10 minutes of 0.4 s an update
+        assert first_of_intervals(criteria) == list(range(1500, 100_000, 1500))
+
+
+def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> None:
+    criteria = StoppingCriteria(TrainConfig(max_hours=1.0), 10**9)
+    intervals = [criteria.interval(TrainingState(step=s, seconds=6.0 * s)) for s in range(601)]
+    first = [step for step in range(1, 601) if intervals[step] > intervals[step - 1]]
+    assert first == list(range(9, 601, 9))  # 54 seconds are 1.5% of an hour
+
+
+def test_the_expected_number_of_updates_is_the_smaller_of_both_limits() -> None:
+    criteria = StoppingCriteria(TrainConfig(max_steps=1000, max_hours=1.0), 10**9)
+    assert criteria.expected_steps(TrainingState(step=1)) == 1000
+    assert criteria.expected_steps(TrainingState(step=10, seconds=10.0)) == 1000  # of 3,600
+    assert criteria.expected_steps(TrainingState(step=10, seconds=60.0)) == 600
+    assert StoppingCriteria(TrainConfig(max_steps=9), 1).expected_steps(TrainingState(5, 9.0)) == 9
 
 
 @pytest.mark.parametrize(
@@ -90,6 +120,8 @@ def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None
         ("bleu", [10, 12, 11, 12], (12, 2), 2),
         ("nll", [3.0, 2.0, 2.5, 1.0], (1.0, 4), 0),
         ("nll", [3.0, NAN, NAN], (3.0, 1), 2),
+        ("nll", [NAN, 3.0, 4.0], (3.0, 2), 1),
+        ("bleu", [NAN, NAN, 12, NAN], (12, 3), 1),
         ("bleu", [0.0, 0.0], (0.0, 1), 1),
     ],
 )
@@ -103,6 +135,23 @@ def test_the_best_validation(
     assert (at.best, at.best_step) == best
     assert at.stale == without_improvement
     assert TrainingState.from_json({**asdict(at), "format": 3}) == at
+
+
+def test_only_scores_of_the_same_lines_are_compared() -> None:
+    at = TrainingState()
+    best = []
+    # A sample of 100 lines, as long as the model cannot translate; then all lines.
+    for step, (lines, chrf) in enumerate(
+        [(100, 15.0), (100, 16.2), (None, 15.9), (None, 15.8), (100, 17.0), (None, 16.0)], 1
+    ):
+        at.step = step
+        sample = {} if lines is None else {"lines": float(lines)}
+        at.record_validation({"nll": 5.0, "chrf": chrf, **sample}, "chrf")
+        best.append((at.best_step, at.stale))
+    assert best == [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (6, 0)]
+    assert (at.best, at.best_lines) == (16.0, None)
+    at.record_validation({"nll": 4.0, "lines": 100.0}, "nll")  # is that of all lines anyway
+    assert at.stale == 0
 
 
 def test_nll_decides_while_bleu_is_chance() -> None:
@@ -127,6 +176,7 @@ def test_the_keys_of_a_checkpoint_are_those_of_format_3() -> None:
         "best_step": 0,
         "best": None,
         "best_nll": None,
+        "best_lines": None,
         "stale": 0,
         "skipped": 0,
         "totals": {},

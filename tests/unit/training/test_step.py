@@ -1,6 +1,7 @@
 """One update against ``torch.optim.Adam`` on the mean loss of full logits."""
 
 from collections.abc import Iterator, Sequence
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import TrainStep
 
 V, SMOOTHING = 23, 0.1
@@ -237,12 +239,18 @@ def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
     for precision in ("fp32", "fp16"):
         model = tiny(dtype=torch.float32)
         step = stepper(model, precision=precision)
-        norm = step(parts, batch.num_targets, 0.0, seed=0).grad_norm
+        with patch.object(step._parallel, "_loss", wraps=smoothed_cross_entropy) as loss:
+            norm = step(parts, batch.num_targets, 0.0, seed=0).grad_norm
         assert {p.dtype for p in model.parameters()} == {torch.float32}
         means[precision] = torch.cat(
             [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
         )
         assert norm == pytest.approx(10 * means["fp32"].norm().item(), rel=0.01)  # not scaled
+        scales = [call.args[-1] for call in loss.call_args_list]
+        if precision == "fp16":  # the loss knows by what its gradient will be multiplied
+            assert scales == [pytest.approx(2**16 / batch.num_targets)] * len(parts)
+        else:
+            assert scales == [None] * len(parts)
     difference = (means["fp32"] - means["fp16"]).norm() / means["fp32"].norm()
     assert 1e-6 < difference < 0.01
 

@@ -93,6 +93,8 @@ def trainer(
     translate: Bleu | None = None,
     cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
     recorded: Kernels | None = None,
+    schedule: ScheduleConfig = ScheduleConfig(warmup_steps=10),  # noqa: B008
+    normalization: str = "none",
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -109,7 +111,12 @@ def trainer(
     job = TrainJob(
         run_dir=str(folder),
         data=DataConfig(
-            src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE], cleaning=cleaning
+            src_lang="en",
+            tgt_lang="de",
+            train=[SOURCE],
+            valid=[SOURCE],
+            cleaning=cleaning,
+            normalization=normalization,
         ),
         model=ModelConfig(
             d_model=8,
@@ -120,7 +127,7 @@ def trainer(
             attention_dropout=0.1,
             activation_dropout=0.1,
         ),
-        schedule=ScheduleConfig(warmup_steps=10),
+        schedule=schedule,
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
@@ -165,7 +172,35 @@ def test_a_run_shorter_than_its_warm_up_is_warned_about(
     for name, last, warned in (("a", 9, True), ("b", 10, False)):
         caplog.clear()
         trainer(tmp_path / name, max_steps=last).run()
-        assert ("its warm-up of 10 updates" in caplog.text) == warned
+        assert (caplog.text.count("its warm-up of 10") == 1) == warned
+
+
+def test_pairs_that_are_longer_than_an_update_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt")
+    lengths = pairs(60).tgt.lengths
+    for limit in (int(np.median(lengths)), int(lengths.max())):
+        caplog.clear()
+        trainer(tmp_path / f"{limit}", batch_tokens=limit, max_steps=2).run()
+        count, lines = (lengths > limit).sum(), caplog.text.count(f"train.batch_tokens={limit} ")
+        assert lines == bool(count)
+        assert not count or f"{count} update(s) per epoch" in caplog.text
+
+
+def test_a_run_that_time_or_patience_ends_in_its_warm_up_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt")
+    limits: dict[str, Any] = {"max_steps": 1000, "validate_every": 1, "patience": 2}
+    trainer(tmp_path / "patience", Bleu(3, 2), **limits).run()
+    assert caplog.text.count("its warm-up of 10") == 1
+    caplog.clear()
+    ticks = itertools.count(0, 0.25)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    trainer(tmp_path / "time", max_steps=1000, max_hours=5 / 3600).run()
+    assert steps(tmp_path / "time", "valid")[-1] < 10
+    assert "its warm-up of 10" in caplog.text
 
 
 def test_an_uninterrupted_run(uninterrupted: Path) -> None:
@@ -330,6 +365,18 @@ def test_patience(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid")[-1] == 48
 
 
+def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path) -> None:
+    """``train.best_by=bleu`` compares it, in the resumed run too."""
+    lower: dict[str, Any] = {"normalization": "moses_lowercase", "best_by": "bleu", "patience": 2}
+    trainer(tmp_path, Bleu(30, 20), max_steps=12, **lower).run()
+    resumed = trainer(tmp_path, Bleu(25), max_steps=1000, **lower)
+    resumed.run()
+    assert (resumed.state.best, resumed.state.best_step) == (30, 6)
+    valid = [record for record in records(tmp_path) if record["split"] == "valid"]
+    assert [record["lowercase_tokens"] for record in valid] == [30, 20, 25]
+    assert not any("bleu" in record for record in valid)
+
+
 def test_patience_by_nll(tmp_path: Path) -> None:
     # The learning rate is so large that the model stops improving.
     run = trainer(tmp_path, Bleu(1, 2, 3, 4, 5, 6), max_steps=1000, patience=2, best_by="nll")
@@ -362,6 +409,36 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
         assert_equal(weights(tmp_path), expected)
     assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
     assert not model.training
+
+
+@pytest.mark.parametrize(
+    ("config", "scores", "calls", "warned"),
+    [
+        ({}, (1, 3, 2, 2.5, 2.9), 5, True),  # the fifth is that of the average
+        ({}, (1, 3, 2, 2.5, 3.1), 5, False),
+        ({"average_checkpoints": 1}, (1, 3, 2, 2.5, 9), 4, True),
+        ({"average_checkpoints": 1}, (1, 2, 2.5, 3, 9), 4, False),
+        ({"final": "best"}, (1, 3, 2, 2.5, 9), 4, False),
+        ({"final": "ema", "ema_decay": 0.5}, (1, 3, 2, 2.5, 9), 4, False),
+    ],
+)
+def test_the_final_model_is_compared_with_the_best_checkpoint(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    config: dict[str, Any],
+    scores: Sequence[float],
+    calls: int,
+    warned: bool,
+) -> None:
+    caplog.set_level(logging.INFO, "transformer_mt")
+    translate = Bleu(*scores)
+    trainer(tmp_path, translate, **config).run()
+    assert translate.calls == calls
+    assert ("train.final=best" in caplog.text) == warned
+    if warned:
+        caplog.clear()  # what the warning says to do
+        trainer(tmp_path, translate, **{**config, "final": "best"}).run()
+        assert "train.final=best" not in caplog.text
 
 
 def test_validation_uses_the_moving_average_with_final_ema(tmp_path: Path) -> None:
@@ -459,9 +536,10 @@ def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
 
 
 def test_epochs(tmp_path: Path) -> None:
-    run = trainer(tmp_path, max_epochs=3, interval="epoch", checkpoint_every=1, validate_every=2)
+    intervals = {"interval": "epoch", "checkpoint_every": 1, "validate_every": 2}
+    run = trainer(tmp_path, max_steps=100, max_epochs=3, **intervals)
     epoch = run._batches.steps_per_epoch
-    assert 3 * epoch < 10**3
+    assert 3 * epoch < 100
     run.run()
     assert kept(tmp_path) == [epoch, 2 * epoch, 3 * epoch][-3:]
     assert steps(tmp_path, "valid") == [2 * epoch, 3 * epoch]
@@ -479,6 +557,23 @@ def test_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not trainer(tmp_path, max_steps=10**6, max_hours=1.0).is_finished
 
 
+def test_a_schedule_that_decays_to_zero_does_so_by_the_limit_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count(0, 0.25)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    limits: dict[str, Any] = {"max_steps": 10**6, "max_hours": 200 / 3600, "log_every": 1}
+    linear = ScheduleConfig(name="linear", warmup_steps=10, peak_lr=1e-3)
+    stop = Bleu(then=lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(StoppedError):
+        trainer(tmp_path, stop, schedule=linear, validate_every=30, **limits).run()
+    trainer(tmp_path, schedule=linear, validate_every=30, **limits).run()
+    rates = [r["lr"] for r in records(tmp_path) if r["split"] == "train"]
+    assert len(rates) > 50  # each update takes a second or two of this clock
+    assert rates[20:] == sorted(rates[20:], reverse=True)  # a resumed run continues the decay
+    assert rates[-1] < 0.05e-3
+
+
 @pytest.fixture
 def poison() -> Callable[[Trainer, Sequence[int]], None]:
     """Makes the gradients of some updates NaN."""
@@ -494,8 +589,12 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 @pytest.mark.parametrize(
     ("limit", "longest", "advice"),
     [
-        (None, 1024, "set train.max_tokens_per_device=1024; the updates stay the same"),
-        (4000, 256, "set train.max_tokens_per_device=256; the updates stay the same"),
+        (
+            None,
+            1024,
+            "set train.max_tokens_per_device=1024, which changes dropout masks only",
+        ),
+        (4000, 256, "set train.max_tokens_per_device=256, which changes dropout masks only"),
         (256, 256, "lower data.cleaning.max_tokens, or use a smaller model"),
     ],
 )

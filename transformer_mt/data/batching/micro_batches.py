@@ -20,9 +20,16 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
     Returns:
         For each share, its non-empty parts of the batch's chunks.
     """
-    if num_shares == 1:
-        return [list(filter(len, batch.chunks))]
     pairs = np.concatenate(batch.chunks)
+    return [[pairs[part] for part in share] for share in split_places(batch, num_shares)]
+
+
+def split_places(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
+    """As ``split_batch``, but places in the batch, counted over all chunks, instead of pairs."""
+    pairs = np.concatenate(batch.chunks)
+    by_chunk = np.split(np.arange(len(pairs)), np.cumsum(list(map(len, batch.chunks)))[:-1])
+    if num_shares == 1:
+        return [list(filter(len, by_chunk))]
     lengths = batch.store.pair_lengths(pairs)
     owners = np.empty(len(pairs), np.int64)
     totals = np.zeros((2, num_shares), np.int64)
@@ -36,9 +43,8 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
         shares = np.argsort(totals[side], kind="stable")[: len(candidates)]
         owners[candidates] = shares
         totals[:, shares] += lengths[:, candidates]
-    by_chunk = np.split(owners, np.cumsum([len(chunk) for chunk in batch.chunks])[:-1])
     return [
-        [part for c, o in zip(batch.chunks, by_chunk, strict=True) if len(part := c[o == share])]
+        [part for places in by_chunk if len(part := places[owners[places] == share])]
         for share in range(num_shares)
     ]
 

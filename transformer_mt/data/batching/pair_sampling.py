@@ -1,8 +1,9 @@
-"""Pairs sampled again in each epoch: noise on the source, and a segmentation of both sides.
+"""Pairs sampled again in each update: noise on the source, and a segmentation of both sides.
 
-What becomes of a pair is a function of seed, epoch and pair, so nothing is stored, any number of
-ranks sees the same, and a resumed run continues exactly. The number of tokens is known only when a
-pair is sampled: updates are planned from the stored tokens, by their mean growth.
+What becomes of a pair is a function of seed, update and place in the global batch, so nothing is
+stored, any number of ranks sees the same, and a resumed run continues exactly; a pair that occurs
+several times in an epoch differs each time. The number of tokens is known only when a pair is
+sampled: updates are planned from the stored tokens, by their mean growth.
 """
 
 from dataclasses import dataclass, fields
@@ -31,9 +32,11 @@ _GROWTH_RUNS, _GROWTH_RUN = 64, 32
 class Share(NamedTuple):
     """One rank's share of an update, as it is stored."""
 
-    epoch: int
-    pairs: Indices
-    """Indices of the pairs, chunk by chunk. If there are none, one for a placeholder."""
+    step: int
+    """Number of the update, from 1; 0 for an estimate before training."""
+    places: Indices
+    """Places of the pairs in the global batch, chunk by chunk. If there are none, one for a
+    placeholder."""
     sizes: list[int]
     """Number of pairs of each chunk."""
     store: TokenStore
@@ -68,7 +71,7 @@ class PairSampler:
         normalizer: Normalisation of the sources, as of all that the model reads.
         augment: Rates of noise.
         strength: Strength of the ``SubwordRegularizer``; 0: the stored segmentation.
-        seed: Seed of all epochs.
+        seed: Seed of all updates.
         max_length: Length of the longest sequence of the corpus.
     """
 
@@ -81,7 +84,7 @@ class PairSampler:
 
     def __call__(self, share: Share) -> GlobalBatch:
         """The pairs of the share, sampled, in a store of their own."""
-        seeds = ([self.seed, share.epoch, pair, _SEED] for pair in share.pairs.tolist())
+        seeds = ([self.seed, share.step, place, _SEED] for place in share.places.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
         src, tgt = share.store.src, share.store.tgt
         if any(vars(self.augment).values()):

@@ -2,8 +2,9 @@
 
 "Sentence pairs were batched together by approximate sequence length" (§5.1). As in the authors'
 training on 8 GPUs, each of which had sentences of one length, a global batch mixes 8 *chunks*: a
-chunk holds pairs of similar length, and chunks of any lengths share a batch. The plan is a function
-of data, seed and epoch, never of the hardware.
+chunk holds pairs of similar length, and chunks of any lengths share a batch. Where the longest pair
+is longer than an eighth of a batch, the chunks are larger and fewer, so that each pair fits in one.
+The plan is a function of data, seed and epoch, never of the hardware.
 """
 
 import math
@@ -22,7 +23,7 @@ _MAX_EPOCH_FACTOR = 100
 """Maximum size of an epoch relative to the corpus; a larger one is refused."""
 
 CHUNKS_PER_BATCH = 8
-"""Chunks in a global batch: the paper's number of GPUs."""
+"""Maximum number of chunks in a global batch: the paper's number of GPUs."""
 
 _BLOCK_BATCHES = 32
 """Batches that exchange chunks until all have about as many source tokens."""
@@ -45,7 +46,8 @@ class BatchPlan:
 
     Args:
         store: The training pairs.
-        batch_tokens: Maximum number of target tokens in a global batch.
+        batch_tokens: Maximum number of target tokens in a global batch; a longer pair is a batch of
+            its own.
         seed: Seed of the order of pairs and of batches.
         weights: How often a pair of each source of the store occurs in an epoch. With weight 1.25,
             every pair occurs once, and a quarter of them, different in each epoch, twice; batches
@@ -56,6 +58,8 @@ class BatchPlan:
     Attributes:
         store: The training pairs.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
+        num_oversized: Number of updates in an epoch that are one pair of more than
+            ``batch_tokens``, unless ``num_updates`` is given.
     """
 
     def __init__(
@@ -87,9 +91,12 @@ class BatchPlan:
         by_length = np.argsort(max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
         lengths = tgt_lengths[first_epoch[self._position_to_sorted]]
-        self._chunks_per_batch = CHUNKS_PER_BATCH
+        self.num_oversized = 0
         if num_updates is None:
-            self._boundaries = chunk_boundaries(lengths, max(1, batch_tokens // CHUNKS_PER_BATCH))
+            fitting = batch_tokens // int(lengths.max())
+            self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
+            self._boundaries = chunk_boundaries(lengths, batch_tokens // self._chunks_per_batch)
+            self.num_oversized = int((lengths > batch_tokens).sum())
         else:
             self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
             num_chunks = self._chunks_per_batch * num_updates

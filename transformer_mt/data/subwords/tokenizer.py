@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +41,16 @@ _TAG = re.compile(r">>[^<>\s]+<<")
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
+
+MAX_TRAINER_BYTES = 4192
+"""SentencePiece's trainer leaves longer lines out. A larger ``max_sentence_length`` is no way out:
+a unigram model of a word of 500,000 characters fails (0.2.3)."""
+
+_TRAINER_PARTS = re.compile(r".{1,1047}(?: |\Z)|.{1,1048}", re.DOTALL)
+"""Parts of a line that fit whatever the characters, cut after a space where there is one."""
+
+_RESERVED = "▅"
+"""SentencePiece's trainer leaves out lines with this character, too."""
 
 
 class Tokenizer:
@@ -276,7 +287,7 @@ def one_line(text: str) -> str:
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()
 ) -> bytes:
-    """Trains a SentencePiece model on all lines; blank ones are skipped.
+    """Trains a SentencePiece model on all lines, long ones in parts; blank ones are skipped.
 
     Args:
         lines: Sentences of both languages, e.g. a sample of the training data.
@@ -292,10 +303,9 @@ def train_tokenizer(
         InputError: The text is too small for ``config.vocab_size``, or there is none.
     """
     model = io.BytesIO()
-    text = (one_line(line) for line in lines if not is_blank(line))
     try:
         spm.SentencePieceTrainer.train(
-            sentence_iterator=text,
+            sentence_iterator=chain.from_iterable(map(trainer_lines, lines)),
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,
@@ -317,6 +327,17 @@ def train_tokenizer(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None
     return model.getvalue()
+
+
+def trainer_lines(text: str) -> list[str]:
+    """A text as lines that SentencePiece's trainer accepts: one, or none if it is blank.
+
+    A text of more than ``MAX_TRAINER_BYTES`` is cut, between words unless a word is as long.
+    """
+    line = one_line(text).replace(_RESERVED, " ")
+    if len(line) <= MAX_TRAINER_BYTES // 4 or len(line.encode()) <= MAX_TRAINER_BYTES:
+        return [] if is_blank(line) else [line]
+    return [part for part in _TRAINER_PARTS.findall(line) if not is_blank(part)]
 
 
 def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:

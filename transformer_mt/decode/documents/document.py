@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from html import escape, unescape
 from typing import NamedTuple
 
+from transformer_mt.decode.lines.alignment import WORD
 from transformer_mt.decode.lines.markup import is_malformed
 
-_WORD, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
+_LETTER_OR_DIGIT, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
 _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
 """One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
 _CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
-_INDENT = re.compile(r"^(?:\s|&nbsp;|&#160;)+")
+_SPACE = re.compile(r"\s+|&#?\w+;")
+"""Spaces, or a character reference, which may be one (``&nbsp;``)."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 
 
@@ -78,9 +80,13 @@ class Document:
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends are not of the piece."""
-        rest = _INDENT.sub("", raw)
-        content = rest.rstrip()
-        self.parts += (raw[: len(raw) - len(rest)], content, rest[len(content) :])
+        start, end = 0, len(raw)
+        spaces = [each.span() for each in _SPACE.finditer(raw) if unescape(each[0]).isspace()]
+        for first, last in spaces:
+            start = last if first == start else start
+        for first, last in reversed(spaces):
+            end = first if last == end > start else end
+        self.parts += (raw[:start], raw[start:end], raw[end:])
         return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
 
     def add_unit(
@@ -118,7 +124,8 @@ class Document:
                 code = f"<{name}>" if i < partner else f"</{name}>"
             codes[code] = (start, end)
             line += code
-        line = " ".join(line.split()).encode("utf-8", "replace").decode()  # without surrogates
+        line = " ".join(WORD.findall(line.strip()))  # no-break spaces stay
+        line = line.encode("utf-8", "replace").decode()  # without surrogates
         text = _CODE.sub("", line)
         if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
             place = pieces[first].start, pieces[last - 1].end
@@ -142,7 +149,7 @@ class Document:
 
     def _is_wordless(self, pieces: Sequence[Piece]) -> bool:
         """Whether pieces are blank text, or an element without words, such as an icon or ¶."""
-        pattern = _WORD if len(pieces) > 1 else re.compile(r"\S")
+        pattern = _LETTER_OR_DIGIT if len(pieces) > 1 else re.compile(r"\S")
         return not any(
             piece.kind == "verbatim"
             or (piece.kind == "text" and pattern.search(_plain(self.parts[piece.start])))

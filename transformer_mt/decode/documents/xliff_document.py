@@ -17,6 +17,8 @@ _OPAQUE = {"bpt", "ept", "it", "ph"}
 """Elements of XLIFF 1.2 whose content is code."""
 _BEGINNINGS, _ENDS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", "em"}
 """Elements that stand for one of a pair of tags."""
+_DONE = "done"
+"""Kind of a token of a target that stays as it is."""
 
 
 def parse_xliff(text: str, src_lang: str, tgt_lang: str) -> Document:
@@ -72,12 +74,10 @@ def _add_translation_unit(document: Document, unit: list[Token], is_translated: 
     # XLIFF 1.2 has the state in the target, XLIFF 2 in the segment.
     level = _local_name(unit[0])
     stated = before[:1] if level == "segment" else target[:1]
-    content = [token for token in target[1:-1] if _local_name(token) != "mrk"]
-    is_done = any(token.raw.strip() for token in content) and not any(
-        _UNTRANSLATED.search(token.raw) for token in stated
-    )
     content = unit[first + 1 : last - 1]
-    if is_done or not (is_translated and content):
+    if not any(_UNTRANSLATED.search(token.raw) for token in stated):
+        content = _without_translated(content, target[1:-1])
+    if not (is_translated and any(token.kind != _DONE for token in content)):
         document.parts += [token.raw for token in unit]
         return
     name = unit[source[0]].name.replace("source", "target")
@@ -97,6 +97,50 @@ def _add_translation_unit(document: Document, unit: list[Token], is_translated: 
     document.parts += [token.raw for token in after]
 
 
+def _without_translated(source: list[Token], target: list[Token]) -> list[Token]:
+    """The content of a new target: that of the target, if there is any, otherwise the source.
+
+    Tokens of the target get the kind ``_DONE``. Segments of the source that are empty in it are
+    inserted, those that it lacks are appended.
+    """
+    if not _has_content(target):
+        return source
+    done, runs = [*_segments(target)], [*_segments(source)]
+    gaps = {mid: gap for (_, gap), (mid, _) in pairwise(runs) if not _has_content(gap)}
+    untranslated = {mid: tokens for mid, tokens in runs if mid and _has_content(tokens)}
+    for mid, tokens in done:
+        if _has_content(tokens):
+            untranslated.pop(mid, None)
+    if len(done) == 1:  # without segments
+        untranslated = {}
+    content = list[Token]()
+    for mid, tokens in done:
+        content += untranslated.pop(mid, ()) or [token._replace(kind=_DONE) for token in tokens]
+    for mid, tokens in untranslated.items():
+        content += [*gaps.get(mid, ()), *tokens]
+    return content
+
+
+def _segments(content: Sequence[Token]) -> Iterator[tuple[str, list[Token]]]:
+    """The tokens of each segment (``<mrk mtype="seg">``) with its ``mid``; "" with other tokens."""
+    tokens, mid, depth = list[Token](), "", 0
+    for token in content:
+        if not mid and token.kind != "closing" and token.attributes.get("mtype") == "seg":
+            yield "", tokens
+            tokens, mid = [], token.attributes.get("mid", "")
+        tokens.append(token)
+        if mid:
+            depth += {"opening": 1, "closing": -1}.get(token.kind, 0)
+        if mid and not depth:
+            yield mid, tokens
+            tokens, mid = [], ""
+    yield "", tokens
+
+
+def _has_content(target: Sequence[Token]) -> bool:
+    return any(token.raw.strip() for token in target if _local_name(token) != "mrk")
+
+
 def _add_content(document: Document, tokens: Sequence[Token]) -> None:
     """Adds the content of a source, to be translated."""
     pieces, depth, segments = list[Piece](), 0, list[bool]()  # whether each open mrk is one
@@ -106,6 +150,10 @@ def _add_content(document: Document, tokens: Sequence[Token]) -> None:
             pieces.append(document.add_text(token.raw))
             continue
         document.parts.append(token.raw)
+        if token.kind == _DONE:
+            document.add_unit(pieces, nested=True)
+            pieces = []
+            continue
         if depth:  # inside an element whose content is not translated
             depth += {"opening": 1, "closing": -1}.get(token.kind, 0)
             pieces[-1] = pieces[-1]._replace(end=start + 1)

@@ -149,7 +149,8 @@ def open_engine(name: str, request: EngineRequest) -> Engine:
 
     ``auto`` is CTranslate2 where it is installed and can do the job, on a CPU: it is faster there
     for single lines and for small models (``scripts/bench/RESULTS.md``), and on a GPU it needs
-    CUDA libraries other than torch's. Otherwise it is PyTorch.
+    CUDA libraries other than torch's. Otherwise it is PyTorch. ``mt-translate``, ``mt-eval`` and
+    ``Translator.load`` follow this rule, and that of ``torch_compute_type``.
 
     Raises:
         InputError: There is no engine of this name, or it cannot do the job on this device, or the
@@ -184,6 +185,21 @@ def _build_default(request: EngineRequest) -> Engine:
     return build_torch(request)
 
 
+def torch_compute_type(setting: str, device: str) -> str:
+    """Data type in which PyTorch computes for a setting ``compute_type``.
+
+    ``auto`` is bfloat16 on a GPU that has it, as in training, and otherwise float32; ``fast`` is
+    bfloat16 on a CPU with instructions for it, too.
+    """
+    if setting not in ("auto", "fast"):
+        return setting
+    if setting == "auto" and device == "cpu":
+        return "float32"
+    import torch
+
+    return "bfloat16" if hardware.has_fast_bf16(torch.device(device)) else "float32"
+
+
 def build_torch(request: EngineRequest, *, compute_type: str | None = None) -> "TorchEngine":
     """Builds the PyTorch engine, for another type than the requested one if it is given."""
     compute_type = compute_type or request.compute_type
@@ -199,16 +215,14 @@ def build_torch(request: EngineRequest, *, compute_type: str | None = None) -> "
 
     from transformer_mt.decode.engines.torch_engine import TorchEngine
 
-    fast = compute_type == "fast" and hardware.has_fast_bf16(torch.device(request.device))
-    dtype = {"auto": "float32", "fast": "bfloat16" if fast else "float32"}
     if request.device == "cpu":
         hardware.keep_freed_memory()
         if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
             torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
     for model in request.models:
         model.to(request.device)
-    name = dtype.get(compute_type, compute_type)
-    return TorchEngine(request.models, request.config, getattr(torch, name))
+    dtype = getattr(torch, torch_compute_type(compute_type, request.device))
+    return TorchEngine(request.models, request.config, dtype)
 
 
 def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
@@ -217,8 +231,9 @@ def build_ctranslate2(request: EngineRequest) -> CTranslate2Engine:
         raise UnavailableError(
             f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
         )
-    types = {"auto": "float32", "fast": "int8"}
-    compute_type = types.get(request.compute_type, request.compute_type)
+    compute_type = "int8"
+    if request.compute_type != "fast":
+        compute_type = torch_compute_type(request.compute_type, request.device)
     check_available(compute_type, request.device)
     check_shape(request.trained.model)
     return CTranslate2Engine(

@@ -1,13 +1,23 @@
 """Word alignment of a translation with its source: from tokens to words, from parts to lines."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, one_line
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.engines.engine import Engine, Link, TokenPair
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""
+
+SPACES = " \t\n\f\r"
+"""White space as HTML defines it: what separates words, and may be collapsed. No-break spaces and
+the like belong to a word, as in the pieces of a vocabulary."""
+WORD = re.compile(f"[^{SPACES}]+")
+"""A word, wherever words are counted, in the source as in the translation."""
 
 
 def align_words(
@@ -45,6 +55,30 @@ def join_links(
     return joined
 
 
+def printed_links(
+    tokenizer: Tokenizer, normalizer: Normalizer, line: str, links: Sequence[Link]
+) -> list[Link]:
+    """Links from the words of a source line, given links from the words that the model reads.
+
+    Normalisation may make several words of one (``a—b``), or one of several.
+    """
+    tag, text = split_tag(line, tokenizer.tags)
+    src = normalizer.of_tag(tag).src
+
+    def read(text: str) -> list[str]:
+        return WORD.findall(tokenizer.normalize(one_line(src(text))))
+
+    words, words_read = WORD.findall(text), read(text)
+    if words_read == words:
+        return list(links)
+    ends = list(accumulate(len(read(word)) for word in words))
+    if ends[-1] != len(words_read):  # words are joined: count in what leads up to each
+        beginnings = (" ".join(words[:end]) for end in range(1, len(words) + 1))
+        ends = list(accumulate((len(read(beginning)) for beginning in beginnings), max))
+    last = len(words) - 1
+    return [(min(bisect_right(ends, source), last), target) for source, target in links]
+
+
 def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     """The index of the word that each piece of an encoded line belongs to; -1: the line's tag.
 
@@ -57,13 +91,13 @@ def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
 
 
 def target_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
-    """The index of the word, in the decoded text, that each token of a translation belongs to.
+    """The index of the word, in the printed text, that each token of a translation belongs to.
 
     It is found from the text, not the pieces: a model may produce a space and then a piece that
     starts a word. A space belongs to the word after it. Empty if the text has no word.
     """
-    # Number of words from each token on.
-    remaining = [len(text.split()) for text in tokenizer.decode([ids[i:] for i in range(len(ids))])]
+    texts = tokenizer.decode([ids[i:] for i in range(len(ids))])
+    remaining = [len(WORD.findall(one_line(text).strip())) for text in texts]  # from each token on
     if not remaining or not (total := remaining[0]):
         return []
     return [min(max(total - count, 0), total - 1) for count in remaining]

@@ -5,17 +5,19 @@ words of the translation come from the words that a tag enclosed, and the tag is
 these. ``{name}``, ``%s``, addresses and similar verbatim text are replaced by numbers, which models
 copy, and restored in their place. So the model never sees markup that it was not trained on, and
 each piece of markup occurs exactly once, properly nested. Entities (``&amp;``) are translated as
-the characters that they stand for.
+the characters that they stand for. The space beside a tag, plain or no-break, is that of the line;
+within text, no-break spaces are characters like any other.
 """
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
 
 from transformer_mt.data.text.tags import add_tag, split_tag
+from transformer_mt.decode.lines.alignment import SPACES, WORD
 from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -47,6 +49,9 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 
 _PUNCTUATION = re.compile(r"[^\w\s<>]*")
 _LETTER = re.compile(r"[^\W\d_]")
+_COLLAPSIBLE = re.compile(f"[{SPACES}]+")
+_BESIDE_TAG = re.compile("[^«]<|>[^!?:;»]")
+"""Around a no-break space beside a tag, unless French punctuation makes it a part of the word."""
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
 
@@ -90,7 +95,7 @@ class MarkupTranslator:
             if not MARKUP.search(line) or is_malformed(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
-                results[i] = [Translation(line.strip(), 0.0, 0)]  # nothing to translate
+                results[i] = [Translation(line.strip(SPACES), 0.0, 0)]  # nothing to translate
             else:
                 extracted[i] = extract_markup(line, partial(self._normalize, tag), self._numbers)
         # Separately, because alignment takes time.
@@ -131,16 +136,28 @@ def extract_markup(
 
     Verbatim text is replaced by ``numbers`` that do not occur in the line.
     """
-    line = f" {line.strip()} "  # in the translation, words may follow or precede its ends
+    given, line = line, MARKUP.sub(_unescape_space, line)
+    has_entities = line != given
+    start, content, end = _split_ends(line)
+    line = f" {content} "  # in the translation, words may follow or precede its ends
+    spaces = dict[int, str]()  # by the positions where each run of them starts and ends
+
+    def plain_beside_tags(run: re.Match[str]) -> str:  # so that tags are between words
+        around = line[run.start() - 1] + line[run.end() : run.end() + 1]
+        if run[0].strip(SPACES) and not _BESIDE_TAG.fullmatch(around):
+            return run[0]
+        spaces[run.start()] = spaces[run.end()] = _COLLAPSIBLE.sub(" ", run[0])
+        return " " * len(run[0])
+
+    plain = re.sub(r"\s+", plain_beside_tags, line)
     unused = iter([number for number in numbers if number not in line])
     text, between, previous_end = "", "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
     placeholders: list[tuple[str, str, int]] = []
-    has_entities = False
     last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
     glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
-        between += line[previous_end : match.start()]
+        between += plain[previous_end : match.start()]
         previous_end = match.end()
         entity = match["entity"] or ""
         if (character := unescape(entity)) != entity:
@@ -165,16 +182,16 @@ def extract_markup(
         tags.append((match, len(text)))
         if _WORD_BREAKS.fullmatch(_name(match)):
             text += " "
-    text += _normalize_between(between + line[previous_end:], normalize)
+    text += _normalize_between(between + plain[previous_end:], normalize)
 
-    starts = [match.start() for match in re.finditer(r"\S+", text)]
+    starts = [match.start() for match in WORD.finditer(text)]
     root = Tag("", 0, len(starts))
     open_tags = [root]
     for match, position in tags:
-        _add_tag(match, line, text, position, bisect_left(starts, position), open_tags)
+        _add_tag(match, spaces, text, position, bisect_left(starts, position), open_tags)
     _close_unclosed(open_tags, 1)
     return ExtractedLine(
-        " ".join(text.split()),
+        " ".join(WORD.findall(text)),
         root,
         {
             number: (verbatim, bisect_left(starts, position + 1) - 1)
@@ -186,30 +203,48 @@ def extract_markup(
             for position in glued
             if text[position : position + 1].strip()
         },
+        (_COLLAPSIBLE.sub("", start), _COLLAPSIBLE.sub("", end)),
     )
 
 
+def _unescape_space(match: re.Match[str]) -> str:
+    """A piece of markup, or the space that it stands for (``&nbsp;``)."""
+    character = unescape(match["entity"] or "")
+    return character if character.isspace() else match[0]
+
+
+def _split_ends(text: str) -> tuple[str, str, str]:
+    """The spaces at the start of a text, its content, and the spaces at its end."""
+    content = text.strip()
+    start = text.index(content)
+    return text[:start], content, text[start + len(content) :]
+
+
 def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
-    """Normalises text between two pieces of markup; keeps a space at either end."""
-    if not text.strip():
-        return " " if text else ""
-    left, right = (" " if text[end].isspace() else "" for end in (0, -1))
-    return f"{left}{normalize(text).strip()}{right}"
+    """Normalises text between two pieces of markup, but for the spaces at its ends."""
+    start, content, end = _split_ends(text)
+    content = content and normalize(content).strip()
+    return f"{_COLLAPSIBLE.sub(' ', start)}{content}{_COLLAPSIBLE.sub(' ', end)}"
 
 
 def _add_tag(
-    match: re.Match[str], line: str, text: str, position: int, word: int, open_tags: list[Tag]
+    match: re.Match[str],
+    spaces: Mapping[int, str],
+    text: str,
+    position: int,
+    word: int,
+    open_tags: list[Tag],
 ) -> None:
     """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
     name = _name(match)
-    left = text[position - 1 : position].strip()
-    right = text[position : position + 1].strip()
+    left = text[position - 1 : position].strip(SPACES)
+    right = text[position : position + 1].strip(SPACES)
     tag = Tag(
         match[0],
         word,
         word,
-        space_before=line[match.start() - 1].isspace(),
-        space_after=line[match.end()].isspace(),
+        space_before=spaces.get(match.start(), ""),
+        space_after=spaces.get(match.end(), ""),
         left=left,
         right=right,
         name=name,
@@ -219,19 +254,19 @@ def _add_tag(
         if candidates:
             _close_unclosed(open_tags, candidates[-1] + 1)
             if not left:  # as in <b>note: </b>text
-                tag.left, tag.right = text[max(position - 2, 0) : position].strip()[-1:], ""
+                tag.left, tag.right = text[max(position - 2, 0) : position].strip(SPACES)[-1:], ""
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
     elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
         if not right:
-            tag.left, tag.right = "", text[position : position + 2].strip()[:1]
+            tag.left, tag.right = "", text[position : position + 2].strip(SPACES)[:1]
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return
     if left and right:
-        tag.space_after = True  # inside a word: it is placed after the word
+        tag.space_after = " "  # inside a word: it is placed after the word
     open_tags[-1].children.append(tag)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.languages import base_language, word_separator
 from transformer_mt.data.text.tags import add_tag, split_tag
+from transformer_mt.decode.lines.long_lines import TITLE
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -18,8 +19,8 @@ class SentenceTranslator:
     """Splits lines into sentences, translates each on its own and joins the translations.
 
     A model trained on sentences tends to translate only the beginning of a paragraph. Paragraphs
-    are preserved: one line in is one line out, and an empty line stays empty. Abbreviations of the
-    source language do not end a sentence.
+    are preserved: one line in is one line out, and an empty line stays empty. Abbreviations that
+    sentencex knows do not end a sentence, nor do titles and initials.
 
     Raises:
         InputError: sentencex is not installed.
@@ -47,8 +48,11 @@ class SentenceTranslator:
         markup = [match.span() for match in MARKUP.finditer(text)]
         for part in self._segment(language, text.translate(_SPACES)):
             end += len(part)
-            if any(first < end < last for first, last in markup):
-                continue  # not the end of a sentence but, for example, a full stop in an address
+            word = part.rstrip().rpartition(" ")[2]
+            is_title = TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
+            in_markup = any(first < end < last for first, last in markup)  # as in an address
+            if end < len(text) and (is_title or in_markup):
+                continue
             sentences.append(text[start:end].strip())
             start = end
         return [add_tag(tag, sentence) for sentence in sentences if sentence] or [line]

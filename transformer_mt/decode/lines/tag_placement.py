@@ -7,6 +7,7 @@ from html import escape
 from itertools import pairwise
 
 from transformer_mt.decode.engines.engine import Link
+from transformer_mt.decode.lines.alignment import WORD
 
 
 @dataclass
@@ -22,8 +23,10 @@ class Tag:
     """Index of the first source word inside; of a standalone tag, the word after it."""
     end: int
     """Index of the first source word after it."""
-    space_before: bool = True
-    space_after: bool = True
+    space_before: str = " "
+    """Space directly to the left in the line, plain or no-break; empty if there is none."""
+    space_after: str = " "
+    """Space directly to the right."""
     left: str = ""
     """Character of the text directly to the left; empty if there is none, or a space. A closing tag
     has the last one that is not a space."""
@@ -52,24 +55,26 @@ class ExtractedLine:
     """Whether the line has entities: then the translation needs them too."""
     glued: set[int] = field(default_factory=set)
     """Indices of the words that no space precedes in the line, only tags or punctuation."""
+    ends: tuple[str, str] = ("", "")
+    """No-break spaces at the start and at the end of the line."""
 
 
 @dataclass(frozen=True)
 class _Span:
-    """A piece of output, and whether spaces separate it from its neighbours."""
+    """A piece of output, and the spaces that separate it from its neighbours; may be empty."""
 
     text: str
-    space_to_word: tuple[bool, bool] = (True, True)
-    """Whether a space goes between it and a word on its left and on its right."""
-    space_to_tag: tuple[bool, bool] = (True, True)
-    """Whether a space goes between it and a tag on its left and on its right."""
+    space_to_word: tuple[str, str] = (" ", " ")
+    """Spaces between it and a word on its left and on its right."""
+    space_to_tag: tuple[str, str] = (" ", " ")
+    """Spaces between it and a tag on its left and on its right."""
     kind: str = ""
     """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
     glued: bool = False
     """Whether it follows what it follows in the line, where no space is between."""
 
 
-_MOVED_LEFT, _MOVED_RIGHT = (True, False), (False, True)
+_MOVED_LEFT, _MOVED_RIGHT = (" ", ""), ("", " ")
 """``space_to_word`` of punctuation that a tag separates from its word."""
 
 
@@ -82,7 +87,7 @@ def restore_markup(
     where the words before them are; they are added to ``unplaced``.
     """
     links = {target: word for word, target in alignment}
-    words = translation.split()
+    words = WORD.findall(translation)
     aligned = [links.get(i, -1) for i in range(len(words))]  # source word of each target word
     _fix_placeholders(source, words, aligned, unplaced)
     word_spans = [
@@ -90,18 +95,18 @@ def restore_markup(
         for i, word in enumerate(words)
     ]
     spans = [
-        _Span("", (False, False)),
+        _Span("", ("", "")),
         *_render(source.root, word_spans, aligned, 0, len(words), unplaced),
     ]
-    output = ""
+    output, end = source.ends
     for left, right in pairwise(spans):
         text = right.text
         if not right.kind:  # only now, so that no punctuation of a placeholder was moved
             text = escape(text, quote=False) if source.has_entities else text
             for number, (verbatim, _) in source.placeholders.items():
                 text = _placeholder(number).sub(lambda _, verbatim=verbatim: verbatim, text)  # type: ignore[misc]
-        output += (" " if _needs_space(left, right) else "") + text
-    return output
+        output += _space_between(left, right) + text
+    return output + end
 
 
 def _fix_placeholders(
@@ -151,11 +156,13 @@ def _render(
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
         glued = start < end and words[start].glued
-        yield _Span(child.text, (not left, child.space_after), spaces, "opening", glued)
+        before = "" if left else child.space_before or " "
+        yield _Span(child.text, (before, child.space_after), spaces, "opening", glued)
         yield from content
         closing = child.closing
         spaces = (closing.space_before, closing.space_after)
-        yield _Span(closing.text, (closing.space_before, not right), spaces, "closing")
+        after = "" if right else closing.space_after or " "
+        yield _Span(closing.text, (closing.space_before, after), spaces, "closing")
         yield from right
     yield from words[position:hi]
 
@@ -174,14 +181,14 @@ def _move_punctuation(
         first, *rest = content
         if first.space_to_word == _MOVED_LEFT and not first.kind:  # of a pair inside
             left, content = [first], rest
-        elif mark := re.match(r"[^\w\s<]+(?=\w)", first.text):
+        elif mark := re.match(r"[^\w<]+(?=\w)", first.text):
             left = [_Span(mark[0], _MOVED_LEFT)]
             content = [_Span(first.text[mark.end() :], first.space_to_word), *rest]
     if content and (closing.right or not (fills_parent or _is_punctuation(closing.left))):
         *rest, last = content
         if last.space_to_word == _MOVED_RIGHT and not last.kind:
             content, right = rest, [last]
-        elif mark := re.search(r"(?<=\w)[^\w\s>]+$", last.text):
+        elif mark := re.search(r"(?<=\w)[^\w>]+$", last.text):
             content = [*rest, _Span(last.text[: mark.start()], last.space_to_word)]
             right = [_Span(mark[0], _MOVED_RIGHT)]
     return left, content, right
@@ -243,10 +250,14 @@ def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int
     return lo
 
 
-def _needs_space(left: _Span, right: _Span) -> bool:
+def _space_between(left: _Span, right: _Span) -> str:
+    """A no-break space, which is the larger character, rather than a plain one."""
     if right.glued:
-        return False
+        return ""
     if left.kind and right.kind:
         spaces = (left.space_to_tag[1], right.space_to_tag[0])  # may be far apart in the line
-        return all(spaces) if left.kind == right.kind != "alone" else any(spaces)
-    return left.space_to_word[1] and right.space_to_word[0]
+        separated = all(spaces) if left.kind == right.kind != "alone" else any(spaces)
+    else:
+        spaces = (left.space_to_word[1], right.space_to_word[0])
+        separated = all(spaces)
+    return max(spaces) if separated else ""

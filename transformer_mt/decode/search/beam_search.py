@@ -34,10 +34,13 @@ def beam_search(
     hypotheses; the best W that do not end stay in the beam. With ``beam_size`` 1 this is greedy
     search.
 
-    The search of a sentence stops early by the rule of ``BeamState.stop_early``. Finished sentences
-    leave the batch: on a CPU immediately; on a GPU, where the check would stall the device, every
-    few steps, with the steps between replayed from a CUDA graph. Small batches, which a GPU decodes
-    no faster when they shrink, stay together.
+    The search of a sentence ends by the rule of ``BeamState.stop_early``. As in fairseq and
+    CTranslate2, W finished hypotheses suffice; the authors' code (tensor2tensor) finishes those of
+    all 2W continuations that end, and only the bound on live beams ends its search.
+
+    Finished sentences leave the batch: on a CPU immediately; on a GPU, where the check would stall
+    the device, every few steps, with the steps between replayed from a CUDA graph. Small batches,
+    which a GPU decodes no faster when they shrink, stay together.
 
     Args:
         model: Log-probabilities of the next token; −inf for tokens that are ruled out.

@@ -43,12 +43,13 @@ def sampler_of(vocabulary: Path, augment: AugmentConfig, **changes: object) -> P
     return dataclasses.replace(sampler, **changes)  # type: ignore[arg-type]
 
 
-def share_of(store: TokenStore, pairs: list[int], epoch: int = 0) -> Share:
-    return Share(epoch, np.array(pairs), [len(pairs)], store.select(np.array(pairs)))
+def share_of(store: TokenStore, pairs: list[int], step: int = 0) -> Share:
+    """Some pairs of an update that has all pairs of a store in order."""
+    return Share(step, np.array(pairs), [len(pairs)], store.select(np.array(pairs)))
 
 
-def sample(sampler: PairSampler, store: TokenStore, epoch: int = 0) -> TokenStore:
-    return sampler(share_of(store, [*range(len(store))], epoch)).store
+def sample(sampler: PairSampler, store: TokenStore, step: int = 0) -> TokenStore:
+    return sampler(share_of(store, [*range(len(store))], step)).store
 
 
 def rows(side: Side) -> list[list[int]]:
@@ -75,18 +76,28 @@ def test_the_rate_is_the_share_of_pairs_with_noise(vocabulary: Path, name: str) 
         assert sampler(share_of(store, [3, 1])).num_targets == store.tgt.lengths[[1, 3]].sum()
 
 
-def test_noise_is_a_function_of_seed_epoch_and_pair(vocabulary: Path) -> None:
+def test_noise_is_a_function_of_seed_update_and_place(vocabulary: Path) -> None:
     store = store_of(vocabulary, LINES)
     sampler = sampler_of(vocabulary, EVERY, strength=0.1)
-    whole = sample(sampler, store, epoch=2)
+    whole = sample(sampler, store, step=2)
     some = [17, 3, 250, 4]
-    again = sampler(share_of(store, some, epoch=2)).store
+    again = sampler(share_of(store, some, step=2)).store
     for side, part in ((whole.src, again.src), (whole.tgt, again.tgt)):
         assert [rows(side)[i] for i in some] == rows(part)
     others = sample(sampler, store, 3), sample(dataclasses.replace(sampler, seed=2), store, 2)
     for other in others:
         differ = sum(a != b for a, b in zip(rows(other.src), rows(whole.src), strict=True))
         assert differ > len(LINES) / 3
+
+
+def test_copies_of_a_pair_in_an_update_differ(vocabulary: Path) -> None:
+    store = store_of(vocabulary, LINES).select(np.full(300, 7))
+    for sampler in (
+        sampler_of(vocabulary, AugmentConfig(), strength=0.5),
+        sampler_of(vocabulary, AugmentConfig(typing_errors=1.0)),
+    ):
+        sampled = rows(sample(sampler, store).src)
+        assert max(map(sampled.count, sampled)) < 100
 
 
 def test_a_rate_does_not_change_which_pairs_get_other_noise(vocabulary: Path) -> None:
@@ -102,9 +113,9 @@ def test_a_rate_does_not_change_which_pairs_get_other_noise(vocabulary: Path) ->
 
 def test_without_noise_segmentations_are_those_of_the_regularizer(vocabulary: Path) -> None:
     store = store_of(vocabulary, LINES)
-    sampled = sample(sampler_of(vocabulary, AugmentConfig(), strength=0.3), store, epoch=5)
+    sampled = sample(sampler_of(vocabulary, AugmentConfig(), strength=0.3), store, step=5)
     regularizer = SubwordRegularizer(Tokenizer(vocabulary), 0.3)
-    rngs = [np.random.default_rng([1, 5, pair, 4]) for pair in range(len(store))]
+    rngs = [np.random.default_rng([1, 5, place, 4]) for place in range(len(store))]
     for side, found in ((store.src, sampled.src), (store.tgt, sampled.tgt)):
         expected = regularizer(side, rngs)
         assert rows(found) == rows(expected)
@@ -174,7 +185,7 @@ def test_growth_is_mean_and_variance_for_each_token(vocabulary: Path) -> None:
     means, variances = sampler.growth(store)
     assert (means[1], variances[1]) == (1, 0)
     before = store.src.lengths.astype(float)
-    after = sample(sampler, store).src.lengths  # epoch 0, which is the estimate's
+    after = sample(sampler, store).src.lengths  # update 0, which is the estimate's
     assert means[0] == pytest.approx(after.sum() / before.sum())
     # Sums over random sets of pairs deviate from the mean by this much.
     rng, deviations = np.random.default_rng(1), []

@@ -1,5 +1,6 @@
 """The plan of global batches, and its division into micro-batches and ranks."""
 
+import dataclasses
 from itertools import pairwise
 
 import numpy as np
@@ -52,19 +53,38 @@ def is_placeholder(batch: Batch) -> bool:
     return bool((batch.tgt_out == IGNORE_INDEX).all())
 
 
-@given(stores(), st.integers(1, 120), st.integers(0, 2**63 - 1), st.integers(0, 5))
-def test_an_epoch_has_each_pair_once(
-    store: TokenStore, batch_tokens: int, seed: int, epoch: int
+@given(
+    stores(),
+    st.integers(1, 120),
+    st.integers(0, 2**63 - 1),
+    st.integers(0, 5),
+    st.sampled_from([1, 2]),
+)
+def test_an_epoch_has_each_pair_once_in_batches_of_limited_size(
+    store: TokenStore, batch_tokens: int, seed: int, epoch: int, times: int
 ) -> None:
-    plan = BatchPlan(store, batch_tokens, seed)
+    store = dataclasses.replace(store, source_sizes=(len(store),))
+    plan = BatchPlan(store, batch_tokens, seed, [times])
     batches = plan_of_epoch(plan, epoch)
-    assert sorted(i for batch in batches for i in indices(batch)) == list(range(len(store)))
+    seen = sorted(i for batch in batches for i in indices(batch))
+    assert seen == sorted([*range(len(store))] * times)
+    oversized = 0
     for batch in batches:
         targets = sum(int(store.tgt.lengths[i]) for i in indices(batch))
         assert batch.num_targets == targets
-        longest = max(int(store.tgt.lengths[i]) for i in indices(batch))
-        # A pair longer than a chunk may be (an eighth) is a chunk of its own.
-        assert targets <= batch_tokens or longest > batch_tokens // 8
+        if targets > batch_tokens:
+            assert len(indices(batch)) == 1
+            oversized += 1
+    assert plan.num_oversized == oversized == times * (store.tgt.lengths > batch_tokens).sum()
+
+
+@pytest.mark.parametrize("batch_tokens", [20, 300, 500, 700, 1000, 1500, 2000])
+def test_batches_of_long_pairs_are_mostly_full(batch_tokens: int) -> None:
+    lengths = np.random.default_rng(0).integers(180, 268, 160)
+    plan = BatchPlan(store_of_lengths(lengths, lengths), batch_tokens, 1)
+    targets = [batch.num_targets for batch in plan_of_epoch(plan)]
+    assert max(targets) <= max(batch_tokens, 267)
+    assert np.mean(targets) > 0.6 * batch_tokens
 
 
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.integers(1, 9), st.integers(1, 60))

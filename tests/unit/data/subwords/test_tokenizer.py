@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import random
 import re
 import subprocess
 import sys
@@ -23,8 +24,10 @@ from transformer_mt.data.subwords.tokenizer import (
     PAD,
     UNK,
     Tokenizer,
+    one_line,
     reservoir_sample,
     train_tokenizer,
+    trainer_lines,
 )
 from transformer_mt.errors import InputError
 
@@ -185,6 +188,49 @@ def test_advice_on_vocab_size_is_exact(
 @pytest.mark.parametrize("text", [[], [""], ["", " ", "\t", "\u2028"]])
 def test_no_text(text: list[str]) -> None:
     assert error_of(text).endswith(": every training line is empty")
+
+
+def test_a_line_of_any_length_counts_as_its_words() -> None:
+    """BPE is trained on words, so a line gives the vocabulary of its words."""
+    config = TokenizerConfig(vocab_size=295)
+    words = [*" ".join(random_lines()).split(), *["жук", "猫"] * 9]
+    long = " ".join(words)
+    assert len(long.encode()) > 4192
+    assert train_tokenizer([long], config) == train_tokenizer(words, config)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_line_of_any_length_without_spaces_counts(tmp_path: Path, kind: str) -> None:
+    letters = "".join(map(chr, range(0x430, 0x450)))
+    line = "".join(random.Random(1).choices(letters, k=100_000))
+    tokenizer = small_tokenizer(tmp_path / "m", ["ein Hund", line], vocab_size=400, type=kind)
+    assert {*letters} <= {*"".join(tokenizer.vocabulary)}
+
+
+@pytest.mark.parametrize("character", ["x", "ü", "猫", "😀"])
+def test_a_pair_of_one_byte_too_many_has_a_vocabulary(tmp_path: Path, character: str) -> None:
+    size = len(character.encode())
+    fits, too_long = (character * (n // size) + "x" * (n % size) for n in (4192, 4193))
+    assert trainer_lines(fits) == [fits]
+    small_tokenizer(tmp_path / "m", [too_long] * 2, vocab_size=265)
+
+
+@given(st.text(st.sampled_from("a é猫😀\t\u2028"), max_size=40), st.integers(1, 1000))
+def test_lines_of_the_trainer_have_all_of_the_text(text: str, times: int) -> None:
+    line = one_line(text * times)
+    found = trainer_lines(text * times)
+    assert all(0 < len(part.encode()) <= 4192 and part.strip() for part in found)
+    if len(line.encode()) <= 4192:
+        assert found == [line] * bool(line)
+    assert "".join("".join(found).split()) == "".join(line.split())
+    if found and max(map(len, line.split(" "))) < 1000:  # no word is cut
+        assert " ".join(found).split() == line.split()
+
+
+def test_lines_with_a_character_that_sentencepiece_reserves_count(tmp_path: Path) -> None:
+    text = [*random_lines(), *["жук ▅ жук"] * 3]
+    tokenizer = small_tokenizer(tmp_path / "m", text, vocab_size=300)
+    assert {*"жук"} <= {*"".join(tokenizer.vocabulary)}
 
 
 def test_text_is_streamed_once() -> None:

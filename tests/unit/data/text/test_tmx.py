@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.prepare import prepare
+from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import read_pairs, tmx
 from transformer_mt.errors import InputError
 
@@ -88,11 +89,12 @@ lines = st.text(characters, max_size=12)
 def test_text_is_that_of_the_file(
     tmp_path: Path, rows: list[tuple[str, str]], encoding: str, block: int
 ) -> None:
-    """Spaces, blank texts and every character of XML, in blocks that end anywhere."""
+    """Spaces and every character of XML, in blocks that end anywhere; but for blank texts."""
+    rows.append(("last", "letzte"))
     source = write(tmp_path / "a.tmx", memory([pair(*row) for row in rows]), encoding)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tmx, "_BLOCK_BYTES", block)
-        assert read(source) == rows
+        assert read(source) == [row for row in rows if not any(map(is_blank, row))]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,6 @@ def test_compressed(tmp_path: Path, suffix: str, compress: Callable[[bytes], byt
         ("\n      a  b \n\t c\n    ", "a  b c"),
         ("a\r\n\r\nb", "a b"),
         (" a\t ", " a\t "),
-        ("\n", ""),
         ("a\u2028b\x85", "a\u2028b\x85"),
     ],
 )
@@ -187,11 +188,29 @@ def kept_text(element: ET.Element, kept: bool = True) -> str:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(trees)
 def test_nested_inline_elements(tmp_path: Path, content: Any) -> None:
-    element = segment("")
+    element = segment("x")
     element.append(tree(*content))
     source = write(tmp_path / "a.tmx", memory([pair(element, "b")]))
     expected = " ".join(filter(None, kept_text(element).split("\n")))
     assert read(source) == [(expected, "b")]
+
+
+@pytest.mark.parametrize(
+    "blank",
+    ["<seg/>", "<seg> \n\t</seg>", "<seg>&#160;&#8203;</seg>", "<seg><ph>{b}</ph> <it/></seg>"],
+)
+def test_a_blank_text_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, blank: str) -> None:
+    """Neither a side of a pair nor the first of several texts in one language."""
+    full = unit("<seg>a</seg>", "<seg>ä</seg>")
+    variants = f'<tuv xml:lang="de-AT">{blank}</tuv><tuv xml:lang="de-DE"><seg>ö</seg></tuv>'
+    several = unit("<seg>o</seg>", blank).replace("</tu>", f"{variants}</tu>")
+    units = [full, unit("<seg>b</seg>", blank), unit(blank, "<seg>c</seg>"), several]
+    source = write(tmp_path / "a.tmx", document(*units))
+    caplog.set_level(logging.INFO)
+    assert read(source) == [("a", "ä"), ("o", "ö")]
+    assert "2 of 4 units have no text in en or in de" in caplog.text
+    assert "0 text(s) are ignored" in caplog.text
+    assert "none of its 1 units" in error_of(write(tmp_path / "b.tmx", document(units[1])))
 
 
 # --- languages ---

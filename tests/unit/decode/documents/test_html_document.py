@@ -2,6 +2,7 @@
 
 import random
 import time
+from html import unescape
 
 import pytest
 from support.documents import capitals, tags
@@ -44,7 +45,7 @@ def test_a_page() -> None:
         .replace(">Boats<", ">BOATS<")
         .replace("Link to this heading", "LINK TO THIS HEADING")
         .replace('title="x < y">small <b>red</b>', 'title="X &lt; Y">SMALL <b>RED</b>')
-        .replace("boat&nbsp;&mdash; it.<br>", "BOAT — IT.<br>")
+        .replace("boat&nbsp;&mdash; it.<br>", "BOAT\xa0— IT.<br>")
         .replace("On a new line, AT&T.", "ON A NEW LINE, AT&amp;T.")
         .replace("A man", "A MAN")
         .replace("A dog", "A DOG")
@@ -111,6 +112,26 @@ def test_untranslated(page: str) -> None:
 )
 def test_units(page: str, expected: str) -> None:
     assert translated(page) == expected
+
+
+NO_BREAK = ["&nbsp;", "&#160;", "&#xA0;", "&NonBreakingSpace;", *"\xa0\u202f\u2007\u2009\u3000"]
+
+
+@pytest.mark.parametrize("space", NO_BREAK)
+def test_no_break_spaces_stay(space: str) -> None:
+    """As they are at the ends of a unit, and as characters within it; here each is a tilde."""
+    page = (
+        "<p>~~the <b>bag</b>~! is~<i>big</i>~~</p>\n"
+        "<li>~the bag~|~<a href=x>the~car</a> ~ </li>\n"
+        '<img alt="~red~car~">'
+    )
+    expected = (
+        "<p>~~THE <b>BAG</b>-! IS-<i>BIG</i>~~</p>\n"
+        "<li>~THE BAG-|-<a href=x>THE-CAR</a> ~ </li>\n"
+        '<img alt="~RED-CAR~">'
+    )
+    output = translated(page.replace("~", space))
+    assert output == expected.replace("~", space).replace("-", unescape(space))
 
 
 def test_inline_elements_follow_their_words() -> None:

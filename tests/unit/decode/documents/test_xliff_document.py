@@ -99,6 +99,52 @@ def test_segments_are_units_and_keep_their_marks(target: str) -> None:
     ) in capitals(document).replace("\n", "")
 
 
+def segments(*texts: str) -> list[str]:
+    return [f'<mrk mtype="seg" mid="{i}">{text}</mrk>' for i, text in enumerate(texts, 1)]
+
+
+SOURCE = " ".join(segments("One.", "Two.", " "))
+FIRST, SECOND = segments("Eins.", "Zwei.")
+NO_FIRST, NO_SECOND, NO_THIRD = segments("", " ", "")
+NEW_FIRST, NEW_SECOND = segments("ONE.", "TWO.")
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (f"{FIRST}\n{NO_SECOND}", f"{FIRST}\n{NEW_SECOND}"),
+        (f'<mrk mtype="seg" mid="1"/> {SECOND}', f"{NEW_FIRST} {SECOND}"),
+        (f"{SECOND}{NO_FIRST}{NO_THIRD}", f"{SECOND}{NEW_FIRST}{NO_THIRD}"),  # in another order
+        (FIRST, f"{FIRST} {NEW_SECOND}"),
+        (f"<g id='1'>{FIRST} {NO_SECOND}</g>", f"<g id='1'>{FIRST} {NEW_SECOND}</g>"),
+        (f"{FIRST} und {NO_SECOND}.", f"{FIRST} und {NEW_SECOND}."),
+        (f"{FIRST} {SECOND}", None),
+        (f"{FIRST} {SECOND.replace('Zwei.', '<x/>')} {NO_THIRD}", None),
+        ("Eins. Zwei.", None),  # not in segments
+    ],
+)
+def test_segments_without_a_translation_get_one(target: str, expected: str | None) -> None:
+    text = f"""<xliff version="1.2"><file><body><trans-unit id="1"><source>One. Two.</source>
+    <seg-source>{SOURCE}</seg-source><target>{target}</target></trans-unit></body></file></xliff>"""
+    for state in ("", ' state="final"'):
+        given = text.replace("<target>", f"<target{state}>")
+        written = given if expected is None else given.replace(target, expected)
+        if expected is not None and not state:
+            written = written.replace("<target", f"<target{STATE}")
+        assert translated(given) == written
+        replaced = text.replace("<target>", '<target state="new">')
+        assert f"{NEW_FIRST} {NEW_SECOND}" in translated(replaced)
+
+
+def test_no_break_spaces_stay() -> None:
+    """Here they are tildes."""
+    text = """<xliff version="1.2"><file><body><trans-unit id="1"><source>~the <g id="1">bag</g>~!
+    is~<x id="2"/>big~</source></trans-unit></body></file></xliff>"""
+    for space in "\xa0\u202f\u2007\u2009\u3000":
+        target = f'<target{STATE}>~THE <g id="1">BAG</g>~! IS~<x id="2"/>BIG~</target>'
+        assert target.replace("~", space) in translated(text.replace("~", space))
+
+
 def test_tags_in_text_are_markup() -> None:
     text = """<xliff version="1.2"><file source-language="en"><body><trans-unit id="1">
     <source>{}</source></trans-unit></body></file></xliff>"""

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from support.model_folders import JOB
 from support.models import make_tokenizer, make_translator, model_that_ends, random_lines
 from support.paths import ROOT
@@ -22,6 +24,7 @@ from transformer_mt.decode.engines import torch_engine as torch_engine_module
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
@@ -32,6 +35,8 @@ needs_ctranslate2 = pytest.mark.skipif(
 
 class Built:
     """Stands for an engine."""
+
+    max_tokens = 9
 
     def __init__(self, name: str, compute_type: str):
         self.name, self.compute_type = name, compute_type
@@ -80,15 +85,32 @@ def choose(
 
 @needs_ctranslate2
 @pytest.mark.parametrize("compute_type", ["auto", "float32"])
-def test_auto_never_trades_accuracy(
+def test_auto_is_bfloat16_on_a_gpu_that_has_it(
     choose: Any, compute_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(selection, "check_available", lambda *_: None)
     for fast in (False, True):
         monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
         assert choose(compute_type=compute_type) == ("ct2 float32", [])
         assert choose("torch", compute_type) == ("torch float32", [])
         assert choose("ctranslate2", compute_type) == ("ct2 float32", [])
-        assert choose("auto", compute_type, "cuda") == ("torch float32", [])
+        on_gpu = "bfloat16" if fast and compute_type == "auto" else "float32"
+        for device in ("cuda", "cuda:1"):
+            assert choose("auto", compute_type, device) == (f"torch {on_gpu}", [])
+            assert choose("ctranslate2", compute_type, device) == (f"ct2 {on_gpu}", [])
+
+
+def test_a_model_in_memory_follows_the_same_rule(
+    choose: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validations and the test set of a training run."""
+    for fast, place in product((False, True), ("cpu", "cuda:0")):
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
+        weight = SimpleNamespace(device=torch.device(place))
+        model: Any = SimpleNamespace(embedding=SimpleNamespace(weight=weight))
+        tokenizer: Any = None
+        engine = Translator.of_model(model, tokenizer, JOB).engine
+        assert f"{engine.name} {engine.compute_type}" == choose("torch", "auto", place)[0]
 
 
 @needs_ctranslate2

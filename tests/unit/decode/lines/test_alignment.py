@@ -8,7 +8,7 @@ from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
-from transformer_mt.decode.lines.alignment import target_word_ids
+from transformer_mt.decode.lines.alignment import printed_links, target_word_ids
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 
@@ -86,3 +86,34 @@ def test_target_words_follow_the_decoded_text(tokenizer: Tokenizer) -> None:
     assert numbers("▁b", *euro, "▁", *euro) == [0, 0, 0, 0, 1, 1, 1, 1]
     assert numbers("▁b", "<0x0A>", "a") == [0, 1, 1]
     assert numbers("▁", "▁") == numbers() == []
+    no_break = ["<0xC2>", "<0xA0>"]  # within a word; not printed at the ends of a line
+    assert numbers("▁b", *no_break, "a", "▁b") == [0, 0, 0, 0, 1]
+    assert numbers("▁", *no_break, "▁b", "▁", *no_break) == [0, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("normalization", ["none", "standard", "moses"])
+def test_links_are_between_words_that_are_printed(tokenizer: Tokenizer, normalization: str) -> None:
+    """Those between plain spaces, whatever normalisation makes of the line."""
+    config = DecodeConfig(beam_size=2, max_extra_tokens=3)
+    normalizer = Normalizer(normalization, "en", "de")
+    translator = make_translator(random_model(), tokenizer, config, normalizer)
+    lines = ["the\xa0dog—a\u2009fox jumps", "« the » dog : 5 % ( a fox )", "a…\u202f!", "a\x85fox"]
+    prefixes = ["the\xa0dog\u202f! ", "a\u3000fox a", "", "\xa0a"]
+    found = translator.translate_nbest(lines, 1, prefixes=prefixes, align=True)
+    assert ("the\xa0dog\u202f! " in found[0][0].text) == (normalization != "standard")
+    for line, (best,) in zip(lines, found, strict=True):
+        assert best.alignment is not None
+        count = len(list(filter(None, best.text.split(" "))))
+        assert [target for _, target in best.alignment] == list(range(count))
+        assert all(0 <= source < len(line.split(" ")) for source, _ in best.alignment)
+
+
+def test_links_lead_to_the_word_that_was_normalised(tokenizer: Tokenizer) -> None:
+    def words(text: str, normalization: str) -> list[int]:
+        normalizer = Normalizer(normalization, "en", "de")
+        links = [(i, i) for i in range(len(normalizer.src(text).split(" ")))]
+        return [source for source, _ in printed_links(tokenizer, normalizer, text, links)]
+
+    assert words("so it is", "standard") == [0, 1, 2]
+    assert words("a—b  c\xa0d it's", "standard") == [0, 0, 0, 1, 1, 2]  # a - b c d it's
+    assert words("ten 5 % so : yes", "moses") == [0, 1, 3, 5]  # ten 5% so: yes

@@ -123,6 +123,36 @@ def test_punctuation_keeps_its_side_of_a_tag() -> None:
     assert back("(<b>so</b>)", "(so)", 1) == "(<b>so</b>)"
 
 
+@pytest.mark.parametrize(
+    ("line", "text", "expected"),
+    [
+        ("le <b>sac</b>~! est", "le sac~! est", "LE <b>SAC</b>~! EST"),
+        ("dit «~<b>mot</b>~», x", "dit «~mot~», x", "DIT «~<b>MOT</b>~», X"),
+        ("<b>Prix</b>~: {p}~€", "Prix~: 10~€", "<b>PRIX</b>~: {p}~€"),
+        ("10~<b>km</b>~~x", "10 km x", "10~<b>KM</b>~~X"),  # a tag is between words
+        ("a~<br/>~b<i>c</i>~<u>d</u>", "a bc d", "A~<br/>~<i>BC</i>~<u>D</u>"),
+        ("~<b>one~two</b> \t three~ ", "one~two three", "~<b>ONE~TWO</b> THREE~"),
+        ("{a}~%s and {b}~ {c}", "10~11 and 12~ 13", "{a}~%s AND {b}~ {c}"),
+    ],
+)
+@pytest.mark.parametrize("space", "\xa0\u202f\u2007\u2009\u3000")
+def test_no_break_spaces_stay(line: str, text: str, expected: str, space: str) -> None:
+    """Here they are tildes."""
+    source = extract_markup(line.replace("~", space), str.strip, NUMBERS)
+    assert source.text == text.replace("~", space)
+    links = [(i, i) for i in range(len(source.text.split(" ")))]
+    translation = restore_markup(source, source.text.upper(), links, [])
+    assert translation == expected.replace("~", space)
+
+
+def test_no_break_spaces_as_entities() -> None:
+    line = "&nbsp;AT&T&#160;x &#x202F;<b>y</b>&nbsp; z&#32; &nbsp;"
+    source = extract_markup(line, str.strip, NUMBERS)
+    assert source.text == "AT&T\xa0x y z"
+    translation = restore_markup(source, "AT&T\xa0x y z", [(0, 0), (1, 1), (2, 2)], [])
+    assert translation == "\xa0AT&amp;T\xa0x \u202f<b>y</b>\xa0 z\xa0"
+
+
 def test_normalised_text_and_untouched_markup() -> None:
     source = extract_markup(
         "“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS

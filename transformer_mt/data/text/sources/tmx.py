@@ -8,7 +8,13 @@ from xml.parsers import expat
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.languages import is_variant
-from transformer_mt.data.text.lines import READ_ERRORS, damaged, open_binary, refuse_compressed
+from transformer_mt.data.text.lines import (
+    READ_ERRORS,
+    damaged,
+    is_blank,
+    open_binary,
+    refuse_compressed,
+)
 from transformer_mt.data.text.sources.files import Pair, chosen_columns
 from transformer_mt.errors import InputError, printable
 
@@ -23,7 +29,7 @@ def read_tmx(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pai
     """Streams the units of a translation memory that have text in both languages.
 
     The columns of the source are language codes, which stand for their variants, too: ``de`` for
-    ``de-AT``. Of several texts of a unit in one language the first is used.
+    ``de-AT``. Of several texts of a unit in one language the first is used; a blank one is none.
 
     Raises:
         InputError: The file cannot be read, is not well-formed XML or not TMX, declares entities,
@@ -155,8 +161,11 @@ class _Units:
     def _end_text(self) -> None:
         self._parser.CharacterDataHandler = None
         assert self._side is not None
+        text = _one_line("".join(self._text))
+        if is_blank(text):
+            return
         if self._unit[self._side] is None:
-            self._unit[self._side] = _one_line("".join(self._text))
+            self._unit[self._side] = text
         else:
             self._num_further += 1
 
