@@ -189,7 +189,8 @@ class CTranslate2Engine:
             return self._fallback.search(sources, nbest, prefixes)
         limits = [max_output_tokens(self._config, ids, self._num_positions - 1) for ids in sources]
         if self._is_exact:
-            best = self._search_exactly(sources, limits)
+            every = self._translations(sources, limits, range(len(sources)))
+            best = {i: each for i, each in every if self._are_ours(each, limits[i])}
         else:
             best = self._search_fast(sources, limits, nbest)
         found = {i: list(map(self._hypothesis, each[:nbest])) for i, each in best.items()}
@@ -213,13 +214,6 @@ class CTranslate2Engine:
         """See ``Engine``; done by the PyTorch engine."""
         return self._fallback.align(pairs, words)
 
-    def _search_exactly(
-        self, sources: Sequence[list[int]], limits: Sequence[int]
-    ) -> dict[int, list[_Found]]:
-        """The hypotheses of the sentences of which our search has the same best one."""
-        found = self._translations(sources, limits, range(len(sources)))
-        return {i: each for i, each in found if self._are_ours(each, limits[i])}
-
     def _search_fast(
         self, sources: Sequence[list[int]], limits: Sequence[int], nbest: int
     ) -> dict[int, list[_Found]]:
@@ -227,9 +221,10 @@ class CTranslate2Engine:
         found: dict[int, list[_Found]] = {}
         unfinished = []
         for i, hypotheses in self._translations(sources, limits, range(len(sources))):
-            found[i] = [each for each in hypotheses if self._ends_within(limits[i] + 1, each)]
-            if len(found[i]) < nbest:
-                del found[i]
+            ended = [each for each in hypotheses if self._ends_within(limits[i] + 1, each)]
+            if len(ended) >= nbest:
+                found[i] = ended
+            else:
                 unfinished.append(i)
         found.update(self._translations(sources, limits, unfinished, cut_off=True))
         return found
@@ -308,8 +303,7 @@ class CTranslate2Engine:
         return hypothesis.pieces[-1] == self._end and len(hypothesis.pieces) <= length
 
     def _hypothesis(self, found: _Found) -> Hypothesis:
-        pieces = found.pieces
-        tokens = [self._ids[piece] for piece in pieces[: len(pieces) - (pieces[-1] == self._end)]]
+        tokens = [self._ids[piece] for piece in found.pieces if piece != self._end]
         return Hypothesis(tokens, found.log_prob, found.score)
 
 
