@@ -6,7 +6,8 @@
 The text is the test set of RUN, or its validation set if it has none. A model runs in a process of
 its own, by CTranslate2 (translate_exported.py). Start-up is the time from the start of the process
 to its first translation, with one thread; words are counted in the source. Processes take turns;
-speeds are medians of the rounds. OUTPUT receives all measurements.
+speeds are medians of the rounds. Lines are translated in batches of 32, and for further scores one
+by one, which with a shortlist gives other translations. OUTPUT receives all measurements.
 """
 
 import json
@@ -72,12 +73,14 @@ def report() -> None:
                     speeds.append(found[str(beam)]["words_per_second"])
     signatures = {}
     for row in rows:
-        _, found = measure(row, max(THREADS), options.beams, sources)
-        for beam in options.beams:
-            texts = list(map(normalizer.restore, found[str(beam)]["translations"]))
-            for name, metric in metrics.items():
-                row[f"{name} {beam}"] = metric.corpus_score(texts, references).score
-                signatures[name] = str(metric.get_signature())
+        for prefix, more in (("", []), ("single ", ["--batch", "1"])):
+            setting = {**row, "arguments": row["arguments"] + more}
+            _, found = measure(setting, max(THREADS), options.beams, sources)
+            for beam in options.beams:
+                texts = list(map(normalizer.restore, found[str(beam)]["translations"]))
+                for name, metric in metrics.items():
+                    row[f"{prefix}{name} {beam}"] = metric.corpus_score(texts, references).score
+                    signatures[name] = str(metric.get_signature())
     files.write_json(options.output, {"cpu": exact_cpu(), "signatures": signatures, "models": rows})
     print(to_table(rows, options.beams), f"{len(pairs):,} segments", *signatures.values(), sep="\n")
 
@@ -120,7 +123,9 @@ def to_table(rows: Sequence[dict[str, Any]], beams: Sequence[int]) -> str:
             figures[name] = [f"{statistics.median(speed):,.0f}" for speed in speeds]
     for name, label in {"bleu": "BLEU", "chrf": "chrF2"}.items():
         for beam in beams:
-            figures[f"{label}, beam {beam}"] = [f"{row[f'{name} {beam}']:.2f}" for row in rows]
+            for prefix, lines in (("", ""), ("single ", ", single lines")):
+                scores = [f"{row[f'{prefix}{name} {beam}']:.2f}" for row in rows]
+                figures[f"{label}, beam {beam}{lines}"] = scores
     align = ["left", *["right"] * len(rows)]
     return tabulate(
         [[name, *cells] for name, cells in figures.items()],

@@ -3,7 +3,8 @@
     mt-export model=runs/mine format=ctranslate2 compute_type=int8 output=exported
     python scripts/recipes/translate_exported.py exported < in.en > out.de
 
-With --json it prints the speed and the translations of each beam size.
+With a shortlist, vmap.txt, a translation depends on its batch: CTranslate2 scores the pieces that
+are listed for any of its lines. With --json it prints speed and translations of each beam size.
 """
 
 import argparse
@@ -15,9 +16,6 @@ from pathlib import Path
 import ctranslate2
 import sentencepiece
 
-BATCH = 32
-"""Lines of a batch."""
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -25,6 +23,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path, help="folder of mt-export format=ctranslate2")
     parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
+    parser.add_argument("--batch", type=int, default=32, help="lines of a batch (default: 32)")
     parser.add_argument("--beams", type=int, nargs="+", default=[4], help="beam sizes (default: 4)")
     parser.add_argument("--all-pieces", action="store_true", help="ignore the shortlist, vmap.txt")
     parser.add_argument("--json", action="store_true", help="print figures and translations")
@@ -60,7 +59,8 @@ def main() -> None:
         """Translates batches of lines of similar length, the longest first."""
         sources = list(map(pieces, lines))
         order = sorted(range(len(lines)), key=lambda i: -len(sources[i]))
-        batches = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+        size = options.batch
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
         pending = [
             translator.translate_batch(
                 [sources[i] for i in batch],

@@ -164,7 +164,8 @@ def test_distillation_killed_at_random_moments(
     assert [cell.strip() for cell in table[0]] == models
     sizes = [float(cell) for cell in table[2][1:]]
     assert 0 < sizes[1] <= min(sizes[0], sizes[2])
-    assert len(table) == 12
+    assert len(table) == 16
+    assert sum("single lines" in row[0] for row in table) == 4
     assert all(float(cell.replace(",", "")) >= 0 for row in table[2:] for cell in row[1:])
     picture = [sys.executable, str(ROOT / "scripts/recipes/speed_picture.py")]
     finished([*picture, str(tmp_path / "speed.png"), str(other / "report.json")])

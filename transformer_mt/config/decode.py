@@ -79,3 +79,10 @@ class DecodeConfig(Checked, prefix="decode."):
             "seed applies to sampling only: set sampling=true too",
         )
         return settings
+
+    def check_nbest(self, nbest: int) -> None:
+        """Raises ``InputError`` if a search with these settings has no ``nbest`` translations."""
+        require(
+            self.sampling or nbest <= self.beam_size,
+            f"nbest={nbest} needs a beam_size of at least {nbest}",
+        )

@@ -231,10 +231,12 @@ class Translator:
             token_scores: Overrides the setting of the same name of this translator.
 
         Raises:
-            InputError: A prefix exceeds the model's positions or has characters outside its
-                vocabulary, or a text has a surrogate, which is not a character.
+            InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
+                has characters outside its vocabulary, or a text has a surrogate, which is not a
+                character.
             TypeError: ``lines`` is a single string.
         """
+        self._config.check_nbest(nbest)
         lines = as_lines(lines)
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         lines_in_parts: list[list[_Part]] = []

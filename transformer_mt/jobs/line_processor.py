@@ -41,6 +41,7 @@ _UNUSUAL = {
     "malformed": "line(s) have markup that does not parse (the first: line {first:,}) and were "
     "translated as text; for whole pages use format=html",
     "nul": "line(s) contain NUL characters (the first: line {first:,})",
+    "space_mark": "line(s) contain ▁ (U+2581; the first: line {first:,}), which is read as a space",
     "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
     "short": "translation(s) have less than a quarter of the tokens of their line, so text may be "
     "missing{advice}",
@@ -108,8 +109,7 @@ class LineProcessor:
             )
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
-        if job.nbest > config.beam_size and not config.sampling:
-            raise InputError(f"nbest={job.nbest} needs a beam_size of at least {job.nbest}")
+        config.check_nbest(job.nbest)
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
@@ -117,6 +117,7 @@ class LineProcessor:
         """Source and target language of the lines."""
         self.unplaced: list[str] = []
         """Markup of lines so far that no word of their translations belongs to."""
+        self._vocabulary_checked = False
         self._segments: MarkupTranslator | SentenceTranslator | None = None
         if job.markup == "keep" or job.document_format is not None:
             self._segments = MarkupTranslator(self._translator, self.unplaced)
@@ -176,9 +177,12 @@ class LineProcessor:
                 stats.add("undecodable", number)
             if b"\0" in content:
                 stats.add("nul", number)
+            if "▁" in lines[-1]:
+                stats.add("space_mark", number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
+        self._check_vocabulary(tagged)
         needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
         keeps_markup = self._job.markup == "keep"
         for number, source in enumerate(tagged if needs_tag or keeps_markup else (), first_line):
@@ -202,6 +206,22 @@ class LineProcessor:
         if short := translator.short_translations - short_before:
             stats.add("short", None, short)
         return bytes(output)
+
+    def _check_vocabulary(self, lines: list[str]) -> None:
+        """Warns, once, if the vocabulary lacks most of the first lines."""
+        if self._vocabulary_checked:
+            return
+        tokenizer = self._translator.tokenizer
+        encoded = tokenizer.encode_sources(lines[:100], self._translator.normalizer)
+        pieces = [piece for line in encoded for piece in line]
+        self._vocabulary_checked = bool(pieces)
+        unknown = sum(piece in tokenizer.spelling for piece in pieces)
+        if pieces and 2 * unknown >= len(pieces):
+            log.warning(
+                f"the model's vocabulary lacks most of the text ({unknown:,} of the first "
+                f"{len(pieces):,} pieces): check the language of the text, and that the vocabulary "
+                f"in {self._request.folder} belongs to the model"
+            )
 
     def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""

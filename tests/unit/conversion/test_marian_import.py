@@ -12,9 +12,10 @@ from support.hub_server import read_files, serve
 
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ExportJob
+from transformer_mt.config import DecodeConfig, ExportJob, TranslateJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.errors import InputError
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 
 transformers = pytest.importorskip("transformers")
 
@@ -22,6 +23,7 @@ RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=RNG.randint(2, 6))) for _ in range(200)]
 SOURCE = [" ".join(RNG.choices(WORDS, k=RNG.randint(1, 12))) for _ in range(400)]
 TARGET = [line.upper().replace("A", "Ä") for line in SOURCE]
+GREEK = str.maketrans("abcdefgh", "αβγδεζηθ")
 LINES = [*SOURCE[:8], ">>deu<< abc def", "“abc” — 1 000…", "Xyz ab", ">>xxx<< abc", ""]
 SEARCH = {"max_extra_tokens": 1000, "max_length": 24, "length_penalty": 0.0}
 """As ``generate`` with ``max_new_tokens=25, length_penalty=0, early_stopping=True``."""
@@ -155,6 +157,21 @@ def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     assert translator.translate(["abc def"], ">>deu<<") == translator.translate([LINES[-5]])
     (target,) = tokenizer.tgt.encode([TARGET[0]])
     assert tokenizer.tgt.decode([[BOS, *target, EOS, PAD]]) == [TARGET[0]]
+
+
+def test_a_vocabulary_of_another_model_is_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pieces are not in ``vocab.json``, so that all of the text is ``<unk>``."""
+    folder = tmp_path / "opus"
+    write(folder)
+    processor = LineProcessor(TranslateJob(model=str(folder), engine="torch", device="cpu"))
+    processor.process_bytes([SOURCE[0].encode()], 1, InputStats())
+    assert caplog.messages == []
+    marian_models.train_side([line.translate(GREEK) for line in SOURCE], folder / "source.spm", 90)
+    processor = LineProcessor(TranslateJob(model=str(folder), engine="torch", device="cpu"))
+    processor.process_bytes([SOURCE[0].translate(GREEK).encode()], 1, InputStats())
+    assert "vocabulary" in caplog.text
 
 
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])

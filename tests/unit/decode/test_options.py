@@ -44,6 +44,16 @@ def test_pieces_and_their_log_probabilities(make: Make, tokenizer: Tokenizer) ->
             assert all(value <= 0 for value in t.piece_log_probs)
 
 
+def test_more_translations_than_beams_are_refused(make: Make) -> None:
+    """A wider beam would change the best translation."""
+    for translator in (make(beam_size=2), make(beam_size=2, length_penalty=1.0)):
+        assert [len(found) for found in translator.translate_nbest(["the dog"], 2)] == [2]
+        with pytest.raises(InputError, match=r"nbest=3 .*beam_size"):
+            translator.translate_nbest(["the dog"], 3)
+    sampling = make(beam_size=2, sampling=True)
+    assert [len(found) for found in sampling.translate_nbest(["the dog"], 3)] == [3]
+
+
 def test_parts_of_a_long_line_follow_each_other(make: Make) -> None:
     line = " ".join(f"the dog {i}" for i in range(12))
     ((t,),) = make(max_source_tokens=20).translate_nbest([line], 1)

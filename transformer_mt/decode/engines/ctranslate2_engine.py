@@ -1,32 +1,33 @@
 """The CTranslate2 engine: its beam search, with the scores and results of ``search.beam_search``.
 
 Both searches consider the 2W best continuations in each step, take those of the best W that end as
-finished, continue with the best W that do not end, and stop once W have finished. The differences
-are compensated here:
+finished, continue with the best W that do not end, and stop once W have finished. In float32 the
+differences are compensated, so that the best translation is the same, ties and rounding aside:
 
 * CTranslate2 divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α. Its scores
   are converted back to log-probabilities and then to ours, and the hypotheses are sorted again.
-* When more than W have finished it drops the worst by its own score. A dropped hypothesis could be
-  the best by ours only if it could reach ``_bound_of_dropped``.
+* When more than W have finished it drops the worst by its own score. With our choice of p that is
+  never the best by ours (``_ctranslate2_penalty``), but an n-best list may lack one.
 * It cuts translations off at the maximum length, without an end symbol; ours, where the maximum
   depends on the sentence, end with one.
 * It may generate special symbols, which ours rules out. A trained model gives them almost no
   probability.
 
-In the last three cases, all rare, the PyTorch engine translates the sentence instead. So the best
-translation is the same, ties and rounding aside; an n-best list may lack a dropped hypothesis.
-PyTorch is loaded only when one of these cases occurs.
+In the last two cases, both rare, the PyTorch engine translates the sentence instead.
+
+Other types are not exact anyway: the best by our score of what CTranslate2 finds is the answer. It
+does not generate special symbols, and a translation that does not end is cut off.
 """
 
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.decode import COMPUTE_TYPES
@@ -50,10 +51,19 @@ from transformer_mt.kernels import hardware
 if TYPE_CHECKING:
     from transformer_mt.decode.engines.torch_engine import TorchEngine
 
-_SPECIAL = {PAD, UNK, BOS}
 _MAX_BATCH_SENTENCES = 32
 """With larger batches a worker waits for another at the end, which costs int8 a tenth of its speed
 on 1,000 lines; with smaller ones float32 is slower."""
+
+
+class _Found(NamedTuple):
+    """A hypothesis of CTranslate2."""
+
+    pieces: list[str]
+    """With the end symbol, unless the translation was cut off."""
+    log_prob: float
+    score: float
+    """``log_prob`` divided by our length penalty."""
 
 
 def check_available(compute_type: str, device: str) -> None:
@@ -116,8 +126,12 @@ class CTranslate2Engine:
         self._converted, self._config, self._build_fallback = converted, config, fallback
         self.name, self.compute_type = "ctranslate2", compute_type
         self.max_tokens = max_tokens(model)
-        self._pieces = tokenizer.vocabulary
-        self._ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
+        self._pieces, tgt_pieces = tokenizer.vocabulary, tokenizer.tgt.vocabulary
+        self._ids = {piece: i for i, piece in enumerate(tgt_pieces)}
+        self._end, self._special = tgt_pieces[EOS], {tgt_pieces[i] for i in (PAD, UNK, BOS)}
+        self._is_exact = compute_type == "float32"
+        # Changes the probabilities of other tokens, if only a little.
+        self._suppressed = None if self._is_exact else [[piece] for piece in self._special]
         self._num_positions = min(self.max_tokens + 1, SINUSOIDS)
         kind, index = _split_device(device)
         # One worker per core, with one thread each: workers share nothing, so none waits.
@@ -175,18 +189,18 @@ class CTranslate2Engine:
         """
         if prefixes is not None:
             return self._fallback.search(sources, nbest, prefixes)
-        beams = max(self._config.beam_size, nbest)
-        found: dict[int, list[Hypothesis]] = {}
-        for i, answer in self._submit(sources, beams).items():
-            with self._errors_explained():  # some libraries are loaded only when they are needed
-                result = answer.result()
-            if hypotheses := self._hypotheses(result, sources[i]):
-                found[i] = hypotheses[:nbest]
+        limits = [max_output_tokens(self._config, ids, self._num_positions - 1) for ids in sources]
+        if self._is_exact:
+            every = self._translations(sources, limits, range(len(sources)))
+            best = {i: each for i, each in every if self._are_ours(each, limits[i])}
+        else:
+            best = self._search_fast(sources, limits, nbest)
+        found = {i: list(map(self._hypothesis, each[:nbest])) for i, each in best.items()}
         if missing := [i for i in range(len(sources)) if i not in found]:
             others = self._fallback.search([sources[i] for i in missing], nbest)
             found.update(zip(missing, others, strict=True))
         results = [found[i] for i in range(len(sources))]
-        if not token_scores or self.compute_type != "float32":
+        if not (token_scores and self._is_exact):
             return results
         pairs = [(ids, h.tokens) for ids, best in zip(sources, results, strict=True) for h in best]
         log_probs = iter(self._fallback.score([s for s, _ in pairs], [t for _, t in pairs]))
@@ -202,86 +216,109 @@ class CTranslate2Engine:
         """See ``Engine``; done by the PyTorch engine."""
         return self._fallback.align(pairs, words)
 
-    def _submit(self, sources: Sequence[list[int]], beams: int) -> dict[int, Any]:
-        """Starts the translation, by the workers, of the sources that the model has positions for.
+    def _search_fast(
+        self, sources: Sequence[list[int]], limits: Sequence[int], nbest: int
+    ) -> dict[int, list[_Found]]:
+        """The hypotheses of each sentence that end, or all if fewer than ``nbest`` do."""
+        found: dict[int, list[_Found]] = {}
+        unfinished = []
+        for i, hypotheses in self._translations(sources, limits, range(len(sources))):
+            ended = [each for each in hypotheses if self._ends_within(limits[i] + 1, each)]
+            if len(ended) >= nbest:
+                found[i] = ended
+            else:
+                unfinished.append(i)
+        found.update(self._translations(sources, limits, unfinished, cut_off=True))
+        return found
 
-        Sentences of similar length share a batch, the longest first; batches are small if workers
-        would be idle.
+    def _translations(
+        self,
+        sources: Sequence[list[int]],
+        limits: Sequence[int],
+        rows: Iterable[int],
+        *,
+        cut_off: bool = False,
+    ) -> Iterator[tuple[int, list[_Found]]]:
+        """Translates some of the sources by the workers; yields the hypotheses of each, best first.
+
+        Sentences that the model has no positions for are left out, and those with a score that is
+        not a number, which the PyTorch engine reports. Sentences of similar length share a batch,
+        the longest first; batches are small if workers would be idle.
+
+        Args:
+            sources: All sources.
+            limits: Maximum number of tokens of each translation, end symbol not counted.
+            rows: The sources to translate.
+            cut_off: Whether a translation is cut off at its own maximum length, instead of one
+                token behind the maximum length of the batch.
         """
-        short = [i for i, ids in enumerate(sources) if len(ids) < self._num_positions]
-        order = sorted(short, key=lambda i: -len(sources[i]))
+        beams, alpha = self._config.beam_size, self._config.length_penalty
+        exponent = _ctranslate2_penalty(alpha)
+        order = [i for i in rows if len(sources[i]) < self._num_positions]
+        order.sort(key=lambda i: -len(sources[i]))
         max_size = min(-(-len(order) // self._workers), _MAX_BATCH_SENTENCES)
         batch_tokens = self._config.batch_tokens or CPU_BATCH_TOKENS
         pending: dict[int, Any] = {}
         while order:
-            rows = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
-            size = min(max_size, max(1, rows))
-            batch, order = order[:size], order[size:]
-            longest = max(self._max_output_tokens(sources[i]) for i in batch)
+            size = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
+            batch = order[: min(max_size, max(1, size))]
+            longest = limits[batch[0]] + 1
+            if cut_off:
+                longest = limits[batch[0]]
+                batch = [i for i in batch if limits[i] == longest]
+            order = order[len(batch) :]
             answers = self._translator.translate_batch(
-                [[self._pieces[token] for token in sources[i]] for i in batch],
+                [list(map(self._pieces.__getitem__, sources[i])) for i in batch],
                 beam_size=beams,
                 num_hypotheses=beams,
-                length_penalty=_ctranslate2_penalty(self._config.length_penalty),
+                length_penalty=exponent,
+                suppress_sequences=self._suppressed,
                 max_input_length=0,
                 min_decoding_length=0,  # its default, 1, changes probabilities in the first step
-                max_decoding_length=longest + 1,
+                max_decoding_length=longest,
                 return_scores=True,
                 return_end_token=True,
                 asynchronous=True,
             )
             pending.update(zip(batch, answers, strict=True))
-        return pending
+        for i, answer in pending.items():
+            with self._errors_explained():  # some libraries are loaded only when they are needed
+                result = answer.result()
+            found = []
+            for pieces, own_score in zip(result.hypotheses, result.scores, strict=True):
+                log_prob = own_score * len(pieces) ** exponent
+                found.append(
+                    _Found(pieces, log_prob, log_prob / length_penalty(len(pieces), alpha))
+                )
+            if not any(math.isnan(each.score) for each in found):
+                found.sort(key=lambda each: -each.score)
+                yield i, found
 
-    def _max_output_tokens(self, source: list[int]) -> int:
-        """Maximum number of tokens that CTranslate2 may generate, end symbol not counted."""
-        return max_output_tokens(self._config, source, self._num_positions - 1)
+    def _are_ours(self, hypotheses: Sequence[_Found], limit: int) -> bool:
+        """Whether our search, too, finds them: without special symbols, before all have to end."""
+        return all(
+            self._ends_within(limit, each) and self._special.isdisjoint(each.pieces)
+            for each in hypotheses
+        )
 
-    def _hypotheses(self, result: Any, source: list[int]) -> list[Hypothesis]:
-        """The hypotheses of CTranslate2, rescored and sorted; none if ours could find a better."""
-        alpha = self._config.length_penalty
-        exponent = _ctranslate2_penalty(alpha)
-        hypotheses = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
-            if math.isnan(score):
-                return []  # the PyTorch engine reports it
-            *tokens, last = (self._ids[piece] for piece in pieces)
-            if (
-                last != EOS
-                or len(pieces) > self._max_output_tokens(source)
-                or _SPECIAL.intersection(tokens)
-            ):
-                return []
-            log_prob = score * len(pieces) ** exponent
-            penalty = length_penalty(len(pieces), alpha)
-            hypotheses.append(Hypothesis(tokens, log_prob, log_prob / penalty))
-        hypotheses.sort(key=lambda h: -h.score)
-        if len(hypotheses) > 1 and hypotheses[0].score < _bound_of_dropped(result, alpha):
-            return []
-        return hypotheses
+    def _ends_within(self, length: int, hypothesis: _Found) -> bool:
+        return hypothesis.pieces[-1] == self._end and len(hypothesis.pieces) <= length
 
-
-def _bound_of_dropped(result: Any, alpha: float) -> float:
-    """Upper bound of our score of a hypothesis that CTranslate2 dropped.
-
-    By CTranslate2's score it was no better than any that was kept, and it is no longer than the
-    longest of these, with which the search ended. For n symbols, its score and ours differ by the
-    factor n^p / ((5 + n) / 6)^α. Its minimum, which maximises a negative score, is at an end of
-    the range of n.
-    """
-    longest = max(map(len, result.hypotheses))
-    factor = longest ** _ctranslate2_penalty(alpha) / length_penalty(longest, alpha)
-    return float(min(result.scores)) * min(1.0, factor)
+    def _hypothesis(self, found: _Found) -> Hypothesis:
+        tokens = [self._ids[piece] for piece in found.pieces if piece != self._end]
+        return Hypothesis(tokens, found.log_prob, found.score)
 
 
 def _ctranslate2_penalty(alpha: float) -> float:
     """CTranslate2's ``length_penalty`` p for ours, α.
 
-    n^0.4 is 0.8 to 1.2 times (5 + n) / 6 up to 20 symbols: close enough that ``_bound_of_dropped``
-    rarely exceeds the best score (on Multi30k's test set in 1 of 1,000 sentences; with 0.6 in 4 of
-    10). At 0 CTranslate2 would stop at the first translation that ends.
+    Whatever p is, a hypothesis H of the length L with which the search ended is kept: fewer than W
+    have finished before. By CTranslate2's score a dropped one, of n symbols, is no better than H.
+    It is no better by ours if ((5 + n) / 6)^α / n^p is at most the same of L, so if this does not
+    fall from n to L; its derivative is nowhere negative for p ≤ α / 6, the largest being closest to
+    our penalty. At 0 CTranslate2 would stop at the first translation that ends.
     """
-    return max(0.4 * alpha, 1e-9)
+    return max(alpha / 6, 1e-9)
 
 
 def _num_threads() -> int:

@@ -82,7 +82,8 @@ class Engine(Protocol):
 
         Args:
             sources: Token ids of each sentence, without special symbols.
-            nbest: Number of hypotheses to return for each sentence.
+            nbest: Number of hypotheses to return for each sentence; at most ``beam_size``, unless
+                they are samples.
             prefixes: The beginning of each translation; may be empty.
             token_scores: Whether ``Hypothesis.token_log_probs`` is needed.
 

@@ -99,14 +99,15 @@ class EngineRequest:
             places[0] = open_checkpoint(self.folder, self.step).path
         checksums = []
         for folder, place in zip(folders, places, strict=True):
-            shape, path = model_folder.read_config(folder).model, place / run_layout.WEIGHTS
+            trained = self.trained if folder == self.folder else model_folder.read_config(folder)
+            path = place / run_layout.WEIGHTS
             try:
                 files.open_regular(path, _MAX_WEIGHTS_BYTES).close()
                 weights = files.sha256(path)
             except OSError:
                 assert self.models  # loading them explains what is wrong
                 raise
-            parts = [weights, vocabulary_checksum(folder), asdict(shape)]
+            parts = [weights, vocabulary_checksum(folder), asdict(trained.model)]
             checksums.append(hashlib.sha256(json.dumps(parts).encode()).hexdigest())
         return checksums
 

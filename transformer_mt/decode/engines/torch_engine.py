@@ -129,7 +129,7 @@ class TorchEngine:
         limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
         if prefixes is not None:
             limits = list(map(max, limits, map(len, prefixes)))
-        beams = nbest if config.sampling else max(config.beam_size, nbest)
+        beams = nbest if config.sampling else config.beam_size
 
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)

@@ -20,7 +20,9 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
-pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
+ctranslate2 = pytest.importorskip(
+    "ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')"
+)
 
 
 class FallbackEngine(TorchEngine):
@@ -41,15 +43,17 @@ def fallback_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ctranslate2_engine(
-    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig
+    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig, **more: Any
 ) -> CTranslate2Engine:
-    return CTranslate2Engine(
-        folder,
-        tokenizer,
-        model.config,
-        config,
-        lambda: FallbackEngine([model], config),
-    )
+    settings = {"fallback": lambda: FallbackEngine([model], config), **more}
+    return CTranslate2Engine(folder, tokenizer, model.config, config, **settings)
+
+
+def never_needed() -> FallbackEngine:
+    raise AssertionError("PyTorch was loaded")
+
+
+INT8: dict[str, Any] = {"fallback": never_needed, "compute_type": "int8"}
 
 
 def ctranslate2_translator(
@@ -59,10 +63,12 @@ def ctranslate2_translator(
     return Translator(engine, tokenizer, PLAIN, config)
 
 
-def converted(folder: Path, model: Transformer, tokenizer: Tokenizer) -> Path:
+def converted(
+    folder: Path, model: Transformer, tokenizer: Tokenizer, compute_type: str = "float32"
+) -> Path:
     spec = conversion.specification(model, tokenizer)
     spec.validate()
-    spec.optimize(quantization="float32")
+    spec.optimize(quantization=compute_type)
     folder.mkdir()
     spec.save(str(folder))
     return folder
@@ -230,6 +236,82 @@ def test_sentences_longer_than_the_converted_model_takes(
     assert found == make_translator(model, tokenizer, config).translate(lines)
     assert max(fallback_lengths) >= 20
     assert len(fallback_lengths) < 30
+
+
+@pytest.mark.parametrize(("beam_size", "alpha"), [(4, 0.6), (4, 4), (8, 2), (8, 4), (4, 0)])
+def test_pytorch_is_not_needed_for_another_length_penalty(
+    tmp_path: Path, tokenizer: Tokenizer, beam_size: int, alpha: float
+) -> None:
+    """Though CTranslate2 ranks by its own, and drops hypotheses, the best by ours is among them."""
+    config = DecodeConfig(beam_size=beam_size, length_penalty=alpha)
+    sources = tokenizer.encode(random_lines(60, 9))
+    for number, model in enumerate([model_that_ends(5.0, 1.5), model_that_ends(5.0, norm="pre")]):
+        folder = converted(tmp_path / f"{number}", model, tokenizer)
+        engine = ctranslate2_engine(folder, model, tokenizer, config, fallback=never_needed)
+        found = engine.search(sources, 1, token_scores=False)
+        expected = TorchEngine([model], config).search(sources, 1)
+        assert [best.tokens for (best,) in found] == [best.tokens for (best,) in expected]
+
+
+def test_what_is_dropped_is_never_the_best() -> None:
+    """For any hypotheses, by a simulation of how CTranslate2 collects them."""
+    draw = random.Random(1)
+    for _ in range(3000):
+        beam_size, alpha = draw.randint(2, 8), draw.choice([0.0, 0.3, 0.6, 1.0, 2.0, 4.0])
+        finished: list[tuple[int, float]] = []  # length, log-probability
+        length, slope = 0, draw.random() * alpha
+        while len(finished) < beam_size:
+            length += draw.randint(1, 2)
+            for _ in range(draw.randint(0, beam_size)):
+                finished.append((length, -draw.uniform(1, 1.3) * length**slope))
+        penalty = ctranslate2_engine_module._ctranslate2_penalty(alpha)
+        kept = sorted(finished, key=lambda each: each[1] / each[0] ** penalty)[-beam_size:]
+        best = max(finished, key=lambda each: each[1] / ((5 + each[0]) / 6) ** alpha)
+        assert best in kept
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
+    """Also where a translation does not end; the score is that of CTranslate2's log-probability."""
+    model = MODELS[name]()
+    folder = converted(tmp_path / "m", model, tokenizer, "int8")
+    sources = tokenizer.encode(random_lines(25, 9))
+    names = tokenizer.vocabulary
+    library = ctranslate2.Translator(str(folder), compute_type="int8")
+    cut_off = 0
+    for beam_size, nbest, alpha, most in [(1, 1, 0.6, 40), (4, 1, 0.6, None), (4, 4, 1, 8)]:
+        config = DecodeConfig(
+            beam_size=beam_size, length_penalty=alpha, max_extra_tokens=9, max_length=most
+        )
+        engine = ctranslate2_engine(folder, model, tokenizer, config, **INT8)
+        found = engine.search(sources, nbest)
+        assert [len(best) for best in found] == [nbest] * len(sources)
+        for source, best in zip(sources, found, strict=True):
+            assert best == sorted(best, key=lambda h: -h.score)
+            for h in best:
+                assert len(h.tokens) <= min(len(source) + 9, most or 99)
+                pieces = [[names[i] for i in tokens] for tokens in (source, h.tokens)]
+                (scored,) = library.score_batch(pieces[:1], pieces[1:])
+                with_end = sum(scored.log_probs)
+                ends = h.log_prob == pytest.approx(with_end, abs=1e-3)
+                assert ends or h.log_prob == pytest.approx(
+                    with_end - scored.log_probs[-1], abs=1e-3
+                )
+                cut_off += not ends
+                symbols = len(h.tokens) + ends
+                assert h.score == pytest.approx(h.log_prob / ((5 + symbols) / 6) ** alpha)
+    assert cut_off > 0 or name == "untied"
+
+
+def test_int8_does_not_generate_special_symbols(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
+    model = constant_model(tokenizer, logits)
+    folder = converted(tmp_path / "m", model, tokenizer, "int8")
+    config = DecodeConfig(beam_size=2, max_extra_tokens=3)
+    engine = ctranslate2_engine(folder, model, tokenizer, config, **INT8)
+    x = tokenizer.vocabulary.index("x")
+    for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
+        assert set(best.tokens) <= {x}
 
 
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
