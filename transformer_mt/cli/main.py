@@ -209,8 +209,8 @@ def _check_flags(command: Command, flags: list[str]) -> None:
 def _quote_attention(argument: str) -> str:
     """Quotes ``attention=SENTENCE``, in which Hydra would take apostrophes and commas as syntax."""
     key, _, text = argument.partition("=")
-    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-    if key != "attention" or quoted or text in ("", "null"):
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if key != "attention" or is_quoted or text in ("", "null"):
         return argument
     return override(key, text)
 

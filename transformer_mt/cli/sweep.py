@@ -35,8 +35,8 @@ class Sweep:
 
     def __init__(self, program: str, overrides: Sequence[str]):
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-        swept = [override.key_or_group for override in parsed if override.is_sweep_override()]
-        fixed = {override.key_or_group for override in parsed}.difference(swept) if swept else set()
+        swept = [item.key_or_group for item in parsed if item.is_sweep_override()]
+        fixed = {item.key_or_group for item in parsed}.difference(swept) if swept else set()
         excluded = sorted({*fixed, "run_dir"})
         self.naming = override("hydra.job.config.override_dirname.exclude_keys", excluded)
         """Override that makes Hydra name the jobs."""

@@ -1,22 +1,20 @@
 """Interpolations of OmegaConf, ``${key}``, and text that has the same characters."""
 
 import re
-from typing import TypeVar
+from typing import Any
 
-T = TypeVar("T")
-
-_START = re.compile(r"(\\*)\$\{")
+_START = re.compile(r"(?<!\\)(\\*+)\$\{")
 """The start of an interpolation; after an odd number of backslashes it is text."""
 
 
-def literal(value: T) -> T:
-    """The value, or list or dictionary, whose strings OmegaConf reads as they are given here."""
+def literal(value: Any) -> Any:
+    """A value, list or dictionary whose strings OmegaConf reads as they are in the one given."""
     if isinstance(value, str):
-        return _START.sub(lambda match: 2 * match[1] + "\\${", value)  # type: ignore[return-value]
+        return _START.sub(lambda match: 2 * match[1] + "\\${", value)
     if isinstance(value, list):
-        return [literal(item) for item in value]  # type: ignore[return-value]
+        return [literal(item) for item in value]
     if isinstance(value, dict):
-        return {key: literal(item) for key, item in value.items()}  # type: ignore[return-value]
+        return {key: literal(item) for key, item in value.items()}
     return value
 
 

@@ -86,7 +86,7 @@ def env_cores(available: int) -> int:
     depends on the cluster; their share of all cores of the step on this machine is the limit.
     """
     size, shared = env_local_size(), available
-    if os.environ.get("SLURM_STEP_NUM_TASKS") == str(env_size()):
+    if size > 1 and os.environ.get("SLURM_STEP_NUM_TASKS") == str(env_size()):
         shared = _number("SLURM_CPUS_ON_NODE", available * size)
     return max(1, min(available, shared // size))
 
