@@ -8,15 +8,13 @@ differences are compensated, so that the best translation is the same, ties and 
   are converted back to log-probabilities and then to ours, and the hypotheses are sorted again.
 * When more than W have finished it drops the worst by its own score. With our choice of p that is
   never the best by ours (``_ctranslate2_penalty``), but an n-best list may lack one.
-* It cuts translations off at the maximum length, without an end symbol; ours, where the maximum
-  depends on the sentence, end with one.
+* It cuts translations off at the maximum length, without an end symbol; in ours, where the maximum
+  depends on the sentence, all hypotheses that are left end there. Such a sentence is searched again
+  up to its own maximum, and CTranslate2 scores the end symbols.
 * It may generate special symbols, which ours rules out. A trained model gives them almost no
-  probability.
+  probability. The PyTorch engine translates such sentences instead.
 
-In the last two cases, both rare, the PyTorch engine translates the sentence instead.
-
-Other types are not exact anyway: the best by our score of what CTranslate2 finds is the answer. It
-does not generate special symbols, and a translation that does not end is cut off.
+Other types are not exact anyway; in these, special symbols are suppressed.
 """
 
 import math
@@ -26,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -190,11 +189,7 @@ class CTranslate2Engine:
         if prefixes is not None:
             return self._fallback.search(sources, nbest, prefixes)
         limits = [max_output_tokens(self._config, ids, self._num_positions - 1) for ids in sources]
-        if self._is_exact:
-            every = self._translations(sources, limits, range(len(sources)))
-            best = {i: each for i, each in every if self._are_ours(each, limits[i])}
-        else:
-            best = self._search_fast(sources, limits, nbest)
+        best = self._search(sources, limits)
         found = {i: list(map(self._hypothesis, each[:nbest])) for i, each in best.items()}
         if missing := [i for i in range(len(sources)) if i not in found]:
             others = self._fallback.search([sources[i] for i in missing], nbest)
@@ -216,20 +211,48 @@ class CTranslate2Engine:
         """See ``Engine``; done by the PyTorch engine."""
         return self._fallback.align(pairs, words)
 
-    def _search_fast(
-        self, sources: Sequence[list[int]], limits: Sequence[int], nbest: int
+    def _search(
+        self, sources: Sequence[list[int]], limits: Sequence[int]
     ) -> dict[int, list[_Found]]:
-        """The hypotheses of each sentence that end, or all if fewer than ``nbest`` do."""
+        """The hypotheses of each sentence whose best one is that of our search.
+
+        For the arguments see ``_translations``.
+        """
         found: dict[int, list[_Found]] = {}
         unfinished = []
         for i, hypotheses in self._translations(sources, limits, range(len(sources))):
-            ended = [each for each in hypotheses if self._ends_within(limits[i] + 1, each)]
-            if len(ended) >= nbest:
+            if self._special.isdisjoint(chain.from_iterable(each.pieces for each in hypotheses)):
+                if all(self._ends(each) and len(each.pieces) <= limits[i] for each in hypotheses):
+                    found[i] = hypotheses
+                else:
+                    unfinished.append(i)
+        for i, hypotheses in self._translations(sources, limits, unfinished, own_limit=True):
+            if ended := self._ended(sources[i], limits[i], hypotheses):
                 found[i] = ended
-            else:
-                unfinished.append(i)
-        found.update(self._translations(sources, limits, unfinished, cut_off=True))
         return found
+
+    def _ended(self, source: list[int], limit: int, hypotheses: Sequence[_Found]) -> list[_Found]:
+        """All hypotheses of a search up to the maximum length, where those that are left end.
+
+        These are the best W after ``limit`` tokens that do not end. CTranslate2 gives the best W,
+        some of which may end: what it lacks is no better than the worst of them. The result is
+        empty if that could be the best translation.
+        """
+        alpha = self._config.length_penalty
+        ended = [each for each in hypotheses if self._ends(each)]
+        cut = [each.pieces for each in hypotheses if not self._ends(each)]
+        pieces = [self._pieces[token] for token in source]
+        scored = self._translator.score_batch([pieces] * len(cut), cut, max_input_length=0)
+        for tokens, result in zip(cut, scored, strict=True):
+            log_prob = sum(result.log_probs)
+            score = log_prob / length_penalty(limit + 1, alpha)
+            ended.append(_Found([*tokens, self._end], log_prob, score))
+        ended.sort(key=lambda each: -each.score)
+        if self._is_exact and len(cut) < self._config.beam_size:
+            last = [each.log_prob for each in hypotheses if len(each.pieces) == limit]
+            if ended[0].score < min(last) / length_penalty(limit + 1, alpha):
+                return []
+        return ended
 
     def _translations(
         self,
@@ -237,7 +260,7 @@ class CTranslate2Engine:
         limits: Sequence[int],
         rows: Iterable[int],
         *,
-        cut_off: bool = False,
+        own_limit: bool = False,
     ) -> Iterator[tuple[int, list[_Found]]]:
         """Translates some of the sources by the workers; yields the hypotheses of each, best first.
 
@@ -249,8 +272,9 @@ class CTranslate2Engine:
             sources: All sources.
             limits: Maximum number of tokens of each translation, end symbol not counted.
             rows: The sources to translate.
-            cut_off: Whether a translation is cut off at its own maximum length, instead of one
-                token behind the maximum length of the batch.
+            own_limit: Whether each search ends at its own maximum length, where CTranslate2 cuts
+                translations off, and gives all hypotheses; otherwise it ends once W have finished,
+                or one token behind the maximum length of the batch.
         """
         beams, alpha = self._config.beam_size, self._config.length_penalty
         exponent = _ctranslate2_penalty(alpha)
@@ -262,15 +286,16 @@ class CTranslate2Engine:
         while order:
             size = batch_tokens // ((len(sources[order[0]]) + 1) * beams)
             batch = order[: min(max_size, max(1, size))]
-            longest = limits[batch[0]] + 1
-            if cut_off:
-                longest = limits[batch[0]]
+            longest, patience = limits[batch[0]] + 1, 1
+            if own_limit:
+                longest, patience = limits[batch[0]], min(2, beams)
                 batch = [i for i in batch if limits[i] == longest]
             order = order[len(batch) :]
             answers = self._translator.translate_batch(
                 [list(map(self._pieces.__getitem__, sources[i])) for i in batch],
                 beam_size=beams,
-                num_hypotheses=beams,
+                patience=patience,
+                num_hypotheses=beams * patience,
                 length_penalty=exponent,
                 suppress_sequences=self._suppressed,
                 max_input_length=0,
@@ -294,15 +319,8 @@ class CTranslate2Engine:
                 found.sort(key=lambda each: -each.score)
                 yield i, found
 
-    def _are_ours(self, hypotheses: Sequence[_Found], limit: int) -> bool:
-        """Whether our search, too, finds them: without special symbols, before all have to end."""
-        return all(
-            self._ends_within(limit, each) and self._special.isdisjoint(each.pieces)
-            for each in hypotheses
-        )
-
-    def _ends_within(self, length: int, hypothesis: _Found) -> bool:
-        return hypothesis.pieces[-1] == self._end and len(hypothesis.pieces) <= length
+    def _ends(self, hypothesis: _Found) -> bool:
+        return hypothesis.pieces[-1] == self._end
 
     def _hypothesis(self, found: _Found) -> Hypothesis:
         tokens = [self._ids[piece] for piece in found.pieces if piece != self._end]

@@ -126,7 +126,7 @@ def test_translations_equal_pytorch(
             for h in both:
                 assert h.score == pytest.approx(scores[tuple(h.tokens)], abs=1e-4)
     # CTranslate2 did the work, though these models end late, or never.
-    assert len(fallback_lengths) < 0.6 * 5 * len(sources)
+    assert len(fallback_lengths) <= 0.02 * 5 * len(sources)
 
 
 def test_batches_and_workers_never_change_a_translation(
@@ -205,7 +205,7 @@ def test_maximum_length_is_per_sentence(
     assert [t.score for (t,) in theirs] == pytest.approx([t.score for (t,) in ours], abs=1e-4)
     assert [t.alignment for (t,) in theirs] == [t.alignment for (t,) in ours]
     assert max_length is None or max(t.tokens for (t,) in ours) == max_length
-    assert fallback_lengths
+    assert len(fallback_lengths) <= 1
 
 
 def test_special_symbols_are_never_generated(
@@ -272,13 +272,12 @@ def test_what_is_dropped_is_never_the_best() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
-    """Also where a translation does not end; the score is that of CTranslate2's log-probability."""
+    """Nor where a translation does not end by itself; CTranslate2 itself scores them alike."""
     model = MODELS[name]()
     folder = converted(tmp_path / "m", model, tokenizer, "int8")
     sources = tokenizer.encode(random_lines(25, 9))
     names = tokenizer.vocabulary
     library = ctranslate2.Translator(str(folder), compute_type="int8")
-    cut_off = 0
     for beam_size, nbest, alpha, most in [(1, 1, 0.6, 40), (4, 1, 0.6, None), (4, 4, 1, 8)]:
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=9, max_length=most
@@ -292,15 +291,9 @@ def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: st
                 assert len(h.tokens) <= min(len(source) + 9, most or 99)
                 pieces = [[names[i] for i in tokens] for tokens in (source, h.tokens)]
                 (scored,) = library.score_batch(pieces[:1], pieces[1:])
-                with_end = sum(scored.log_probs)
-                ends = h.log_prob == pytest.approx(with_end, abs=1e-3)
-                assert ends or h.log_prob == pytest.approx(
-                    with_end - scored.log_probs[-1], abs=1e-3
-                )
-                cut_off += not ends
-                symbols = len(h.tokens) + ends
-                assert h.score == pytest.approx(h.log_prob / ((5 + symbols) / 6) ** alpha)
-    assert cut_off > 0 or name == "untied"
+                assert h.log_prob == pytest.approx(sum(scored.log_probs), abs=1e-3)
+                penalty = ((6 + len(h.tokens)) / 6) ** alpha
+                assert h.score == pytest.approx(h.log_prob / penalty)
 
 
 def test_int8_does_not_generate_special_symbols(tmp_path: Path, tokenizer: Tokenizer) -> None:
