@@ -10,6 +10,7 @@ from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
+from transformer_mt.data.subwords.tokenizer import UNK
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
@@ -211,16 +212,15 @@ class LineProcessor:
         """Warns, once, if the vocabulary lacks most of the first lines."""
         if self._vocabulary_checked:
             return
-        tokenizer = self._translator.tokenizer
-        encoded = tokenizer.encode_sources(lines[:100], self._translator.normalizer)
+        translator = self._translator
+        encoded = translator.tokenizer.encode_sources(lines[:100], translator.normalizer)
         pieces = [piece for line in encoded for piece in line]
         self._vocabulary_checked = bool(pieces)
-        unknown = sum(piece in tokenizer.spelling for piece in pieces)
-        if pieces and 2 * unknown >= len(pieces):
+        if pieces and 2 * (unknown := pieces.count(UNK)) >= len(pieces):
             log.warning(
-                f"the model's vocabulary lacks most of the text ({unknown:,} of the first "
-                f"{len(pieces):,} pieces): check the language of the text, and that the vocabulary "
-                f"in {self._request.folder} belongs to the model"
+                f"the model's vocabulary lacks {unknown:,} of the first {len(pieces):,} pieces of "
+                "the text, which it reads as <unk>: check the language of the text, and that the "
+                f"vocabulary in {self._request.folder} belongs to the model"
             )
 
     def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:

@@ -26,17 +26,6 @@ def process(model: Path, *chunks: list[str]) -> tuple[list[str], InputStats]:
     return output.decode().splitlines(), stats
 
 
-def test_text_that_the_vocabulary_lacks_is_reported_once(
-    model: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    process(model, ["", "the dog jumps", "a brown fox — “☂”"], ["狐狸跳过懒狗。"])
-    assert caplog.messages == []  # one line of many may be anything
-    process(model, ["", " "], ["狐狸跳过懒狗。", "дом"], ["房子。"])
-    (message,) = caplog.messages
-    assert str(model) in message
-    assert "vocabulary" in message
-
-
 def test_the_space_mark_of_sentencepiece_is_a_space_and_reported(model: Path) -> None:
     lines, stats = process(model, ["the dog"], ["the▁dog", "the dog", "the▁dog"])
     assert lines == [translate_lines(model, ["the dog"])[0]] * 4
