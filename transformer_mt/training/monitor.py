@@ -232,9 +232,11 @@ class Monitor:
         steps = self._max_steps - self._interval_first_step
         seconds, seconds_left = seconds_per_update * steps, self._deadline - time.perf_counter()
         if seconds_left < seconds:
-            last_step = self._interval_first_step + int(seconds_left / seconds_per_update)
-            if last_step < min(self._warmup_steps, self._max_steps):
-                self.note(warmup_warning(last_step, self._warmup_steps))
+            more = max(0, int(seconds_left / seconds_per_update))
+            if (last := self._interval_first_step + more) < min(
+                self._warmup_steps, self._max_steps
+            ):
+                self.note(warmup_warning(f"about {last:,}", self._warmup_steps))
         if min(seconds, seconds_left) > _LONG_RUN_SECONDS:
             per_update = f"{seconds_per_update:.1f} s"
             if seconds_per_update < 1:
@@ -286,7 +288,7 @@ def log_start(
     if world.device.type == "cpu":
         log.info("matrix products by %s", kernels.products)
     if criteria.last_step < criteria.warmup_steps:
-        log.warning("%s", warmup_warning(criteria.last_step, criteria.warmup_steps))
+        log.warning("%s", warmup_warning(f"{criteria.last_step:,}", criteria.warmup_steps))
     if done:
         log.info("resuming after update %s", f"{done:,}")
     elif job.train.init_from:
@@ -312,15 +314,10 @@ def format_values(values: Mapping[str, float]) -> str:
     return " ".join(parts)
 
 
-def warmup_warning(steps: int, warmup_steps: int) -> str:
-    """A warning about a run that ends in its warm-up.
-
-    Args:
-        steps: Number of updates of the run, perhaps estimated.
-        warmup_steps: Number of updates of the warm-up.
-    """
+def warmup_warning(steps: str, warmup_steps: int) -> str:
+    """A warning about a run that ends in its warm-up, after ``steps`` updates."""
     return (
-        f"warning: the run ends after about {steps:,} updates, in its warm-up of "
+        f"warning: the run ends after {steps} updates, in its warm-up of "
         f"{warmup_steps:,}, so the learning rate does not reach its peak: lower "
         "schedule.warmup_steps, or raise the limit of the run"
     )

@@ -172,7 +172,9 @@ class Trainer:
                 if world.is_main:
                     log.info("finished: %s", self.criteria.reason(state))
                 if state.step < min(self.criteria.warmup_steps, self.criteria.last_step):
-                    self._monitor.note(warmup_warning(state.step, self.criteria.warmup_steps))
+                    self._monitor.note(
+                        warmup_warning(f"{state.step:,}", self.criteria.warmup_steps)
+                    )
                 model = self._final_model(self.checkpoints.finish(state))
                 self._validate_final(model, signals)
         except RuntimeError as error:

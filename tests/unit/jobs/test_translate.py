@@ -117,8 +117,7 @@ def test_as_many_lines_out_as_in(
     )
     blank = [not line.strip(string.whitespace + "".join(map(chr, range(32)))) for line in lines]
     assert [line == "" for line in out.decode().split("\n")[:-1]] == blank
-    messages = [line for line in err.splitlines() if "vocabulary lacks" not in line]
-    assert bool(messages) == (name in COUNTED)
+    assert (err == "") == (name not in COUNTED)
     assert COUNTED.get(name, "") in err
 
 
@@ -147,10 +146,8 @@ def test_thousands_of_lines_keep_their_order(
 
 def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
     data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
-    data += b"the dog and the fox\n" * 4  # more than the vocabulary lacks
     out, err = translated(data)
     readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
-    readable += ["the dog and the fox"] * 4
     assert out.decode().split("\n")[:-1] == translate_lines(model, readable)
     expected = (
         "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"
