@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -221,11 +220,10 @@ class CTranslate2Engine:
         found: dict[int, list[_Found]] = {}
         unfinished = []
         for i, hypotheses in self._translations(sources, limits, range(len(sources))):
-            if self._special.isdisjoint(chain.from_iterable(each.pieces for each in hypotheses)):
-                if all(self._ends(each) and len(each.pieces) <= limits[i] for each in hypotheses):
-                    found[i] = hypotheses
-                else:
-                    unfinished.append(i)
+            if all(self._ends(each) and len(each.pieces) <= limits[i] for each in hypotheses):
+                found[i] = hypotheses
+            else:
+                unfinished.append(i)
         for i, hypotheses in self._translations(sources, limits, unfinished, own_limit=True):
             if ended := self._ended(sources[i], limits[i], hypotheses):
                 found[i] = ended
@@ -250,7 +248,7 @@ class CTranslate2Engine:
         ended.sort(key=lambda each: -each.score)
         if self._is_exact and len(cut) < self._config.beam_size:
             last = [each.log_prob for each in hypotheses if len(each.pieces) == limit]
-            if ended[0].score < min(last) / length_penalty(limit + 1, alpha):
+            if ended[0].score < min(last, default=0.0) / length_penalty(limit + 1, alpha):
                 return []
         return ended
 
@@ -264,9 +262,10 @@ class CTranslate2Engine:
     ) -> Iterator[tuple[int, list[_Found]]]:
         """Translates some of the sources by the workers; yields the hypotheses of each, best first.
 
-        Sentences that the model has no positions for are left out, and those with a score that is
-        not a number, which the PyTorch engine reports. Sentences of similar length share a batch,
-        the longest first; batches are small if workers would be idle.
+        Left to the PyTorch engine are sentences that the converted model has no positions for,
+        those with special symbols, and those with a score that is not a number, which it reports.
+        Sentences of similar length share a batch, the longest first; batches are small if workers
+        would be idle.
 
         Args:
             sources: All sources.
@@ -315,7 +314,10 @@ class CTranslate2Engine:
                 found.append(
                     _Found(pieces, log_prob, log_prob / length_penalty(len(pieces), alpha))
                 )
-            if not any(math.isnan(each.score) for each in found):
+            if not any(
+                math.isnan(each.score) or not self._special.isdisjoint(each.pieces)
+                for each in found
+            ):
                 found.sort(key=lambda each: -each.score)
                 yield i, found
 
