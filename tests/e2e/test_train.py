@@ -74,8 +74,8 @@ def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     assert tokenizer.vocab_size == 290
     assert model.embedding.weight.shape == (290, 16)
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
-    # The model is the mean of the last five checkpoints (§6.1), of every eighth update, none
-    # of them from the warm-up of 20. The one of the twentieth is kept as the best by validation.
+    # The model is the mean of the last five checkpoints (§6.1), of every eighth update, none of
+    # them from the warm-up of 20. The one of the twentieth is kept as the best by validation.
     with safe_open(run_dir / "model.safetensors", "numpy") as average:
         for name in average.keys():  # noqa: SIM118 (not a dict)
             arrays = []
