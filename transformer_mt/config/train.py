@@ -136,8 +136,8 @@ class TrainConfig(Checked, prefix="train."):
     """Interval between checkpoints. null: 1.5% of the run, 1500 steps of 100000, as the paper's 10
     minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
-    """Number of checkpoints in the final average (§6.1), none of them from the warm-up. As many, but
-    at least two, are kept on disk, and the best."""
+    """Number of checkpoints in the final average (§6.1), none of them from the warm-up. As many,
+    but at least two, are kept on disk, and the best."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -317,7 +317,7 @@ class Trainer:
         self._monitor.log_validation(self.state.step, result)
 
     def _validate_final(self, model: Transformer, signals: Signals) -> None:
-        """Validates an average of checkpoints, and warns if the best checkpoint is better."""
+        """Validates an average of checkpoints, and says so if the best checkpoint is better."""
         state, config = self.state, self._job.train
         if config.final != "average":
             return
@@ -329,11 +329,10 @@ class Trainer:
             return
         value, lines = metrics[config.best_by], scored_lines(metrics, config.best_by)
         if lines == state.best_lines and is_better(state.best, value, config.best_by):
-            scores = [self._monitor.format_metric(config.best_by, x) for x in (state.best, value)]
+            best = self._monitor.format_metric(config.best_by, state.best)
             self._monitor.note(
-                f"warning: on the validation set the checkpoint of update {state.best_step:,} has "
-                f"{scores[0]}, the final model {scores[1]}: run the same command with "
-                "train.final=best to use that checkpoint"
+                f"  better on the validation set: the checkpoint of update {state.best_step:,}, with "
+                f"{best}; the same command with train.final=best makes it the model"
             )
 
     def _evaluate(self, model: Transformer, signals: Signals) -> ValidationResult:
