@@ -331,8 +331,8 @@ class Trainer:
         if lines == state.best_lines and is_better(state.best, value, config.best_by):
             best = self._monitor.format_metric(config.best_by, state.best)
             self._monitor.note(
-                f"  better on the validation set: the checkpoint of update {state.best_step:,}, with "
-                f"{best}; the same command with train.final=best makes it the model"
+                f"  better on the validation set: the checkpoint of update {state.best_step:,} "
+                f"({best}); the same command with train.final=best makes it the model"
             )
 
     def _evaluate(self, model: Transformer, signals: Signals) -> ValidationResult:
