@@ -45,7 +45,7 @@ class CoreUsage:
             f"{cores:.1f} cores, and waited for each other: if other programs use this machine, "
             f"set OMP_NUM_THREADS={max(1, int(cores))} and run the same command again to continue"
         )
-        self._threads = 1
+        self._threads = 1  # the warning is given once
         return message
 
     @contextmanager
