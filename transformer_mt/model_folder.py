@@ -50,7 +50,9 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     if vocabulary is not None:
         values[_CHECKSUM] = vocabulary_checksum(vocabulary)
     values["format"] = FORMAT  # the last key: a truncated file has none
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
+    # PyYAML takes U+0085 for a line break, which is read as a space unless it is escaped.
+    readable = r"\x85" not in repr(values)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=readable, width=1000)
     write_text(folder / run_layout.CONFIG, text)
 
 

@@ -259,6 +259,7 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @example(
     ["w ${BUILD} x", "p/x${DATA}.tsv", "\\${", "\\\\${oc.env:HOME}", "${", "a$${b}", "\\", "${x}\\"]
 )
+@example(["a\x85", "\x85", "\x85a", "ä\u2028", "\u2029", "\ufeff", "\x7f", "\r\n"])
 def test_any_strings_of_a_configuration_survive(
     tmp_path_factory: pytest.TempPathFactory, strings: list[str]
 ) -> None:
