@@ -18,7 +18,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline for an example: other processes share the cores.
-# The quick examples are the same in each run: a change is not blamed for what another example finds.
+# The quick examples are the same in each run, so that no change is blamed for what chance found.
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=200)  # every week, at random
 settings.load_profile("quick")

@@ -9,8 +9,8 @@ Registry = dict[str, str]
 """Name → path of its implementation."""
 
 ENGINES: Registry = {
-    "torch": "transformer_mt.decode.engines.selection:build_torch",
-    "ctranslate2": "transformer_mt.decode.engines.selection:build_ctranslate2",
+    "torch": "transformer_mt.decode.engines.torch_engine:build",
+    "ctranslate2": "transformer_mt.decode.engines.converted_models:build",
 }
 """``engine``."""
 

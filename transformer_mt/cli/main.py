@@ -26,7 +26,7 @@ from transformer_mt.cli.compose import (
     to_job,
     with_experiment,
 )
-from transformer_mt.cli.entry_points import exit_on_interrupt, exit_status
+from transformer_mt.cli.exit_status import exit_on_interrupt, exit_status
 from transformer_mt.config import (
     JOBS,
     Command,

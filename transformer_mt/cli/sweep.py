@@ -13,7 +13,7 @@ from tabulate import tabulate
 
 from transformer_mt import run_layout
 from transformer_mt.cli.compose import override
-from transformer_mt.cli.entry_points import print_error
+from transformer_mt.cli.exit_status import print_error
 from transformer_mt.config import Job, TrainJob
 from transformer_mt.distributed.environment import env_rank, under_launcher
 from transformer_mt.errors import InputError, UsageError, environment_error

@@ -13,18 +13,10 @@ from transformer_mt.data.text.languages import word_separator
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
-from transformer_mt.decode.engines.engine import (
-    Engine,
-    Hypothesis,
-    Link,
-    Prefix,
-    length_penalty,
-)
-from transformer_mt.decode.engines.selection import (
-    EngineRequest,
-    open_engine,
-    torch_compute_type,
-)
+from transformer_mt.decode.engines.engine import Engine, Link
+from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
+from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.hypothesis import Hypothesis, Prefix, length_penalty
 from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
@@ -146,15 +138,15 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
         """
-        request = EngineRequest(
+        request = EngineRequest.open(
             folder,
+            search=decode_settings,
             device=device,
             compute_type=compute_type,
             step=step,
             ensemble=ensemble,
             cache_dir=cache_dir,
         )
-        request.config = replace(request.config, **decode_settings)
         return cls.open(request, engine)
 
     @classmethod

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
+from transformer_mt.config.decode import search_settings
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.tags import lines_by_tag
-from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics, robustness
@@ -141,10 +142,13 @@ def _open(job: EvaluateJob) -> _System | None:
     inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
     request = None
     if job.model is not None:
-        request = EngineRequest(
-            job.model, device=job.device, compute_type=job.compute_type, step=job.step
+        request = EngineRequest.open(
+            job.model,
+            search=search_settings(job),
+            device=job.device,
+            compute_type=job.compute_type,
+            step=job.step,
         )
-        request.config = request.config.with_settings(job)
         inputs += model_files(request.folder, request.trained.data)
     keys = ("report", "attention_html", "attention_png")
     check_outputs({key: getattr(job, key) for key in keys}, inputs)

@@ -10,11 +10,12 @@ from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
+from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import UNK
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
-from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
 from transformer_mt.decode.lines.sentences import SentenceTranslator
 from transformer_mt.decode.translator import Translation, Translator
@@ -84,8 +85,9 @@ class LineProcessor:
             )
         aligned = "prefix" if job.prefix else "score" if job.score else None
         self._job = job
-        self._request = request = EngineRequest(
+        self._request = request = EngineRequest.open(
             job.model,
+            search=search_settings(job),
             device=device or job.device,
             compute_type=job.compute_type,
             step=job.step,
@@ -93,8 +95,7 @@ class LineProcessor:
             given=[] if aligned is None else [aligned],
             cache_dir=job.cache_dir,
         )
-        data, config = request.trained.data, request.config.with_settings(job)
-        request.config = config
+        data = request.trained.data
         if job.output is not None:
             inputs = list[tuple[str, Path]]()
             for key in ("input", "prefix", "score"):
@@ -110,7 +111,7 @@ class LineProcessor:
             )
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
-        config.check_nbest(job.nbest)
+        request.config.check_nbest(job.nbest)
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""

@@ -39,7 +39,8 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode import translator as translator_module
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engines.selection import open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
@@ -352,7 +353,7 @@ def model(tmp_path: Path, files: Files) -> Path:
         ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
     )
     if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
     return folder
 
 
