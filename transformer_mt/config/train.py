@@ -106,13 +106,13 @@ class TrainConfig(Checked, prefix="train."):
     """Whether to compile the training step. null: on GPUs with bf16. Batches then have one fixed
     shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
-    """Data type of the computation. ``auto`` is bf16 on a GPU that has it; on a CPU with bf16
-    instructions, what is faster when a run starts; otherwise fp32. 16-bit types are used by
-    autocast, fp16 with loss scaling."""
+    """Data type of the computation. ``auto`` is bf16 on a GPU that has it, and on a CPU with
+    AMX or of AMD with AVX-512-BF16; otherwise fp32. A resumed run keeps it. 16-bit types are used
+    by autocast, fp16 with loss scaling."""
     kernels: str = one_of("auto", "torch", "onednn")
     """Library of the matrix products on a CPU. ``onednn`` is for fp32, as PyTorch uses it for bf16
-    anyway. ``auto`` measures which is faster when a run starts, and a resumed run keeps the
-    choice."""
+    anyway. ``auto`` is ``onednn`` on AMD with AVX-512, and ``torch``, which has MKL, elsewhere; a
+    resumed run keeps it."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
