@@ -13,7 +13,6 @@ from transformer_mt.registries import (
     SCHEDULES,
     TRACKERS,
     VALIDATION_METRICS,
-    VALIDATION_SOURCE_METRICS,
 )
 
 
@@ -88,13 +87,10 @@ class TrainConfig(Checked, prefix="train."):
     patience: int | None = number(None, at_least=1)
     """Validations without improvement after which training stops. null: no limit. ``best_by``
     defines improvement."""
-    best_by: str = one_of(VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, "nll")
+    best_by: str = one_of(VALIDATION_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
-    decides while BLEU is below 1, or chrF2 below 10. ``comet`` starts ``comet-score`` once for each
-    validation, which loads its model. With ``data.normalization=moses_lowercase``, ``bleu`` is
-    computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
-    comet_model: str = "Unbabel/wmt22-comet-da"
-    """COMET model of ``best_by=comet``: its name, or a checkpoint file."""
+    decides while BLEU is below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``,
+    ``bleu`` is computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
     final: str = one_of("average", "best", "ema")
     """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
     best validation; ``ema``: the exponential moving average of the weights."""
