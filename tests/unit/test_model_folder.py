@@ -359,7 +359,7 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
 
 
 def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
-    """With settings that have been removed, among them the optimizer Muon and selection by COMET."""
+    """With settings that have been removed, such as the optimizer Muon and selection by COMET."""
     config = run_with_steps / run_layout.CONFIG
     before = model_folder.read_config(run_with_steps)
     text = config.read_text().replace("optimizer:\n  name: adam\n", "optimizer:\n  name: muon\n")
