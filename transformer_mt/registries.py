@@ -52,10 +52,6 @@ SOURCE_METRICS: Registry = {
 VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
 
-VALIDATION_SOURCE_METRICS: Registry = {"comet": SOURCE_METRICS["comet"]}
-"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
-main rank, with ``train`` for its settings."""
-
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",
     "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",

@@ -31,7 +31,6 @@ from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
@@ -86,8 +85,6 @@ def train(job: TrainJob) -> TrainResult:
             num_processes = _num_processes(job)
             if is_main:
                 check_installed(job.trackers)
-                if job.train.best_by == "comet":
-                    comet_command()
                 stack.enter_context(run_folder.lock(run_dir))
                 is_new = resume.check(run_dir, job) == "new"
         if is_new:

@@ -99,7 +99,7 @@ def test_kernels_of_an_earlier_version_keep_their_precision(
     (tmp_path / run_layout.RUN_INFO).write_text(json.dumps(content))
     recorded = run_folder.recorded_kernels(tmp_path)
     assert recorded is not None
-    chosen = choose_kernels("torch", "auto", torch.device("cpu"), JOB.model, 64, recorded)
+    chosen = choose_kernels("torch", "auto", torch.device("cpu"), recorded)
     assert chosen == Kernels("fp32", "torch")
 
 
