@@ -17,7 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_mt.config.data import BLEU_OF_NORMALIZATION
-from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS

@@ -9,9 +9,9 @@ from pkgutil import resolve_name
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
+from transformer_mt.config.languages import base_language, english_name
 from transformer_mt.conversion import marian_tokenizer, transformers_model, transformers_tokenizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
-from transformer_mt.data.text.languages import base_language, english_name
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError

@@ -20,7 +20,7 @@ from typing import Any
 import regex
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.text.languages import UNSPACED, base_language, foreign_letter
+from transformer_mt.config.languages import UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
