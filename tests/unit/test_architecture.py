@@ -21,6 +21,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     {"errors", "files", "progress_reporter", "registries", "run_layout"},
     {"batch", "config", "hub_models"},
+    {"protocols"},
     {"kernels"},
     {"distributed"},
     {"model"},
@@ -32,6 +33,7 @@ LAYERS = [
     {"conversion"},
     {"jobs"},
     {"cli"},
+    {"contrib"},
 ]
 LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
 
