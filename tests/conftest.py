@@ -24,6 +24,7 @@ settings.register_profile("thorough", deadline=None, max_examples=200)  # every 
 settings.load_profile("quick")
 
 LONG = (
+    "contrib/argos",
     "parity/test_peers.py",
     "unit/cli",
     "unit/conversion",

@@ -78,10 +78,13 @@ PROTOCOLS: Registry = {
 EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
     "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
-    "argos": "transformer_mt.jobs.export:to_argos",
+    "argos": "transformer_mt.contrib.argos.argos_package:write_package",
     "hub": "transformer_mt.jobs.export:to_hub",
 }
-"""``format`` of mt-export."""
+"""``format`` of mt-export: ``protocols.ExportFormat``."""
+
+QUANTIZED_FORMATS: Registry = {name: EXPORT_FORMATS[name] for name in ("ctranslate2", "argos")}
+"""Formats of mt-export that have a ``compute_type``."""
 
 IMPORT_FORMATS: Registry = {
     "marian": "transformer_mt.conversion.marian_import:import_model",

@@ -7,7 +7,14 @@ from typing import ClassVar
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.files import expand_user
-from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
+from transformer_mt.registries import (
+    ENGINES,
+    EXPORT_FORMATS,
+    METRICS,
+    PROTOCOLS,
+    QUANTIZED_FORMATS,
+    SOURCE_METRICS,
+)
 
 _DOCUMENT_FORMATS = {
     ".html": "html",
@@ -306,6 +313,7 @@ class ExportJob(Checked):
         super().__post_init__()
         require(bool(self.output), "no output given: set output=FOLDER")
         require(
-            self.compute_type is None or self.format in ("ctranslate2", "argos"),
-            f"compute_type={self.compute_type} applies to format=ctranslate2 and argos only",
+            self.compute_type is None or self.format in QUANTIZED_FORMATS,
+            f"compute_type={self.compute_type} applies to "
+            f"format={' and '.join(QUANTIZED_FORMATS)} only",
         )
