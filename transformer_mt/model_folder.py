@@ -40,7 +40,13 @@ _MAX_DOLLARS = 20_000
 """Maximum number of dollar signs beside escaped interpolations; OmegaConf takes 0.1 ms for each."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
-_REMOVED = (("data", "part", None), ("optimizer", "momentum", None), ("optimizer", "name", "muon"))
+_REMOVED = (
+    ("data", "part", None),
+    ("optimizer", "momentum", None),
+    ("optimizer", "name", "muon"),
+    ("train", "best_by", "comet"),
+    ("train", "comet_model", None),
+)
 """Settings of earlier versions, by group, that a model does not depend on: all values, or one."""
 
 

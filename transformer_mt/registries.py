@@ -43,6 +43,23 @@ OPTIMIZERS: Registry = {
 }
 """``optimizer.name``."""
 
+SOURCE_READERS: Registry = {
+    "src+tgt": "transformer_mt.data.text.sources.files:read_text",
+    "tsv": "transformer_mt.data.text.sources.files:read_tsv",
+    "jsonl": "transformer_mt.data.text.sources.files:read_jsonl",
+    "parquet": "transformer_mt.data.text.sources.tables:read_parquet",
+    "tmx": "transformer_mt.contrib.corpora.tmx:read_tmx",
+    "hub": "transformer_mt.data.text.sources.tables:read_hub",
+    "testset": "transformer_mt.data.text.sources.files:read_testset",
+    "sample": "transformer_mt.data.text.sources.files:read_sample",
+}
+"""Kinds of data source, by ``SourceConfig.kind``: ``protocols.Reader``."""
+
+SOURCE_DOWNLOADS: Registry = {
+    "mtdata": "transformer_mt.contrib.corpora.mtdata:MtdataCorpus",
+}
+"""Kinds of data source that are downloaded and become another kind: ``protocols.Download``."""
+
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",
     "inverse_sqrt": "transformer_mt.training.optimizer:inverse_sqrt",
@@ -67,10 +84,6 @@ SOURCE_METRICS: Registry = {
 
 VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
-
-VALIDATION_SOURCE_METRICS: Registry = {"comet": SOURCE_METRICS["comet"]}
-"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
-main rank, with ``train`` for its settings."""
 
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
+import transformer_mt
+
 PACKAGE = ROOT / "transformer_mt"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
@@ -97,6 +99,38 @@ def upward_imports(tree: ast.AST, module: str, package: str) -> Violations:
             yield line, f"{folder} imports {name}, which is not below it"
 
 
+CONTRIB = "transformer_mt.contrib"
+
+
+def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of contrib by the core, and its name in a file other than the registries."""
+    if within(module, CONTRIB):
+        return
+    for line, name in imported_names(tree, package):
+        if within(name, CONTRIB):
+            yield line, f"the core imports {name}"
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        if node.value.startswith(f"{CONTRIB}.") and module != "transformer_mt.registries":
+            yield node.lineno, f"{node.value} belongs in transformer_mt/registries.py"
+
+
+def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of contrib beyond the public names, the settings and the registries' protocols.
+
+    The folders of contrib do not import each other.
+    """
+    if not within(module, CONTRIB):
+        return
+    public = [f"transformer_mt.{name}" for name in transformer_mt.__all__]
+    public += ["transformer_mt.config", "transformer_mt.protocols"]
+    own = ".".join(module.split(".")[:3])
+    for line, name in imported_names(tree, package):
+        if within(name, "transformer_mt") and not any(within(name, at) for at in [*public, own]):
+            yield line, f"{name} is not public"
+
+
 def torch_distributed(tree: ast.AST, module: str, package: str) -> Violations:
     """Uses of ``torch.distributed`` outside the one package that may name it."""
     if within(module, "transformer_mt.distributed"):
@@ -156,7 +190,9 @@ def violations(rule: Rule, source: str, path: Path) -> list[str]:
     return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
 
 
-@pytest.mark.parametrize("rule", [upward_imports, torch_distributed, unsafe])
+@pytest.mark.parametrize(
+    "rule", [upward_imports, core_names_contrib, contrib_imports, torch_distributed, unsafe]
+)
 def test_package_keeps_the_rule(rule: Rule) -> None:
     assert len(SOURCES) > len(LAYER)
     found = [
@@ -250,6 +286,18 @@ def test_every_module_belongs_to_a_layer() -> None:
         (upward_imports, "model/layers.py", "def f():\n    from transformer_mt.data import text"),
         (upward_imports, "config/train.py", "from transformer_mt.distributed import launch"),
         (upward_imports, "config/train.py", "from .. import distributed"),
+        (upward_imports, "cli/main.py", "from transformer_mt.contrib.corpora import tmx"),
+        (core_names_contrib, "cli/main.py", "from transformer_mt.contrib.corpora import tmx"),
+        (core_names_contrib, "cli/main.py", "def f():\n    from ..contrib.corpora.tmx import read"),
+        (core_names_contrib, "__init__.py", "from transformer_mt.contrib import corpora"),
+        (core_names_contrib, "data/prepare.py", "x = 'transformer_mt.contrib.corpora.tmx:read'"),
+        (core_names_contrib, "registries.py", "import transformer_mt.contrib"),
+        (contrib_imports, "contrib/a/b.py", "import transformer_mt"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt import errors"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.errors import InputError"),
+        (contrib_imports, "contrib/a/b.py", "def f():\n    from ...data.text import lines"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.registries import ENGINES"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.contrib.c import d"),
         (torch_distributed, "training/step.py", "import torch.distributed as dist"),
         (torch_distributed, "training/step.py", "from torch import distributed"),
         (torch_distributed, "training/step.py", "from torch.distributed.nn import all_reduce"),
@@ -282,6 +330,13 @@ def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
         (upward_imports, "cli/train.py", "from transformer_mt import training, decode, errors"),
         (upward_imports, "data/corpus.py", "import model, evaluate, datasets"),
         (upward_imports, "data/corpus.py", "from transformer_mt import __version__"),
+        (core_names_contrib, "registries.py", "x = 'transformer_mt.contrib.corpora.tmx:read'"),
+        (core_names_contrib, "contrib/a/b.py", "from transformer_mt.contrib.a import c"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt import InputError, Translator"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.config import SourceConfig"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.protocols import Pair"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.contrib.a import c\nimport re"),
+        (contrib_imports, "data/prepare.py", "from transformer_mt import errors"),
         (torch_distributed, "distributed/world.py", "import torch.distributed as dist"),
         (
             torch_distributed,

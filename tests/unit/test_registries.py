@@ -23,7 +23,6 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
     "OPTIMIZERS": lambda name: OptimizerConfig(name=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
-    "VALIDATION_SOURCE_METRICS": lambda name: TrainConfig(best_by=name),
     "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),
     "PROTOCOLS": lambda name: EvaluateJob(model="x", protocols=[name]),
     "EXPORT_FORMATS": lambda name: ExportJob(model="x", output="y", format=name),

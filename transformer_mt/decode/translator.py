@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, TrainJob
+from transformer_mt.config.languages import word_separator
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
-from transformer_mt.data.text.languages import word_separator
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag

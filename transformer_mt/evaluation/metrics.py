@@ -17,7 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_mt.config.data import BLEU_OF_NORMALIZATION
-from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
@@ -34,7 +34,8 @@ def bleu(language: str) -> Metric:
     # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
     language = "zh" if language == "yue" else language
     try:
-        # force: score_diagnostics.py reports tokenised text, in one line for each file.
+        # force: sacreBLEU warns, in three lines, of 100 lines in a call that end in " ."; a call has
+        # 100 lines here, and score_diagnostics.py reports tokenised text and subwords.
         return BLEU(trg_lang=language, force=True)
     except RuntimeError as error:  # sacreBLEU: MeCab is not installed
         raise InputError(

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
+from transformer_mt.config.languages import base_language
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.data.text.languages import base_language
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score

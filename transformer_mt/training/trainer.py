@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import numpy as np
 import torch
@@ -89,11 +88,8 @@ class Trainer:
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        kernels: Any = None
-        if world.is_main:  # only one rank measures: several would disturb each other
-            settings = config.kernels, config.precision, device, job.model
-            kernels = choose_kernels(*settings, self._micro_batch_tokens, recorded_kernels)
-        self.kernels: Kernels = world.broadcast_object(kernels)
+        kernels = choose_kernels(config.kernels, config.precision, device, recorded_kernels)
+        self.kernels: Kernels = world.broadcast_object(kernels)  # the main rank has the record
         compiled = should_compile(config.compile, job.model, device, self.kernels.precision)
         compiled = not world.any(not compiled)  # the same on all ranks: it decides the shapes
         self._batches = BatchIterator(

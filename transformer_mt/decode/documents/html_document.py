@@ -11,7 +11,7 @@ from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
-from transformer_mt.data.text.languages import may_be_same_language
+from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.decode.documents.document import Document, Piece, Token
 from transformer_mt.decode.lines.markup import EMPTY_ELEMENTS
 from transformer_mt.errors import InputError

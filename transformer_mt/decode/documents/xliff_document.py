@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from xml.parsers import expat
 
-from transformer_mt.data.text.languages import may_be_same_language
+from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.decode.documents.document import Document, Piece, Token
 from transformer_mt.errors import InputError, printable
 

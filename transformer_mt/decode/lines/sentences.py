@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from transformer_mt.config.languages import base_language, word_separator
 from transformer_mt.data.subwords.tokenizer import one_line
-from transformer_mt.data.text.languages import base_language, word_separator
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.decode.lines.long_lines import TITLE
 from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator

@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_mt.data.text.languages import (
+from transformer_mt.config.languages import (
     _SCRIPTS,
     _TWO_LETTERS,
     UNSPACED,

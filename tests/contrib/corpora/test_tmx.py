@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.text.lines import is_blank
-from transformer_mt.data.text.sources import read_pairs, tmx
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
 XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
@@ -93,7 +93,7 @@ def test_text_is_that_of_the_file(
     rows.append(("last", "letzte"))
     source = write(tmp_path / "a.tmx", memory([pair(*row) for row in rows]), encoding)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tmx, "_BLOCK_BYTES", block)
+        patch.setattr("transformer_mt.data.text.lines._BLOCK_BYTES", block)
         assert read(source) == [row for row in rows if not any(map(is_blank, row))]
 
 

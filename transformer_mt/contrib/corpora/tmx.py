@@ -1,31 +1,32 @@
 """Reader of translation memories (TMX 1.1 to 1.4b), as a stream in bounded memory."""
 
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import chain
 from xml.parsers import expat
 
+from transformer_mt import InputError
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.languages import is_variant
-from transformer_mt.data.text.lines import (
-    READ_ERRORS,
-    damaged,
-    is_blank,
-    open_binary,
-    refuse_compressed,
-)
-from transformer_mt.data.text.sources.files import Pair, chosen_columns
-from transformer_mt.errors import InputError, printable
+from transformer_mt.config.languages import is_variant
+from transformer_mt.protocols import Pair
 
 log = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 2**20
 _CODE = {"bpt", "ept", "it", "ph", "ut"}
 """Inline elements whose content is formatting code; ``ut`` is deprecated in TMX 1.4."""
+_VISIBLE = re.compile(
+    r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+)
+"""A character that is not a space, a control character or of zero width."""
 
 
-def read_tmx(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_tmx(
+    source: SourceConfig,
+    src_lang: str,
+    tgt_lang: str,
+    read_blocks: Callable[[str], Iterator[bytes]],
+) -> Iterator[Pair]:
     """Streams the units of a translation memory that have text in both languages.
 
     The columns of the source are language codes, which stand for their variants, too: ``de`` for
@@ -35,16 +36,10 @@ def read_tmx(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pai
         InputError: The file cannot be read, is not well-formed XML or not TMX, declares entities,
             or has no unit in both languages.
     """
-    path = source.name
-    units = _Units(path, chosen_columns(source, src_lang, tgt_lang))
-    with open_binary(path) as stream:
-        try:
-            first = stream.read(_BLOCK_BYTES)
-            refuse_compressed(first, path)
-            for block in chain([first], iter(lambda: stream.read(_BLOCK_BYTES), b""), [b""]):
-                yield from units.read(block)
-        except READ_ERRORS as error:
-            raise damaged(path, units.line, error) from error
+    units = _Units(source.name, source.columns(src_lang, tgt_lang))
+    for block in read_blocks(source.name):
+        yield from units.read(block)
+    yield from units.read(b"")
     units.report()
 
 
@@ -66,11 +61,6 @@ class _Units:
         # No external DTD is loaded. What it may declare would be left out of the text.
         parser.EntityDeclHandler = parser.SkippedEntityHandler = self._refuse_entity
 
-    @property
-    def line(self) -> int:
-        """Number of the line that is being read."""
-        return self._parser.CurrentLineNumber
-
     def read(self, block: bytes) -> list[Pair]:
         """The pairs that end in the next block of the file; an empty block ends the file."""
         try:
@@ -91,7 +81,7 @@ class _Units:
         """
         src, tgt = self._languages
         if self._num_units == self._num_incomplete:
-            found = ", ".join(map(printable, sorted(self._sides)[:20])) or "none"
+            found = ", ".join(sorted(self._sides)[:20]) or "none"
             raise InputError(
                 f"{self._path}: none of its {self._num_units:,} units has text in both {src} and "
                 f"{tgt}; its languages: {found}; choose two with src_column and tgt_column"
@@ -104,15 +94,15 @@ class _Units:
             )
 
     def _error(self, message: str) -> InputError:
-        column = self._parser.CurrentColumnNumber + 1
-        return InputError(f"{self._path}, line {self.line}, column {column}: {message}")
+        line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1
+        return InputError(f"{self._path}, line {line}, column {column}: {message}")
 
     def _refuse_entity(self, name: str, *_: object) -> None:
-        raise self._error(f"uses the entity {printable(name)}: replace it by its text")
+        raise self._error(f"uses the entity {name}: replace it by its text")
 
     def _start_root(self, name: str, _: dict[str, str]) -> None:
         if name != "tmx":
-            raise self._error(f"not TMX: the root element is <{printable(name)}>")
+            raise self._error(f"not TMX: the root element is <{name}>")
         self._parser.StartElementHandler = self._start
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
@@ -162,7 +152,7 @@ class _Units:
         self._parser.CharacterDataHandler = None
         assert self._side is not None
         text = _one_line("".join(self._text))
-        if is_blank(text):
+        if not _VISIBLE.search(text):
             return
         if self._unit[self._side] is None:
             self._unit[self._side] = text
