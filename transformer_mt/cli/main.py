@@ -96,25 +96,14 @@ def translate(job: TranslateJob) -> None:
 
 
 def evaluate(job: EvaluateJob) -> None:
-    """Prints the scores of translations; the translation if only its attention is asked for."""
+    """Prints the scores of translations, or what the job asks for in place of them."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
-        from transformer_mt.evaluation import robustness, score_tables
-        from transformer_mt.jobs.evaluate import evaluate, evaluate_robustness, write_attention
-    tables = robustness if job.robustness else score_tables
-    to_string = tables.to_json if job.format == "json" else tables.to_text
+        from transformer_mt.jobs.evaluate import results
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
-
-    def show(scores: Any) -> None:
-        print(to_string(scores), flush=True)
-
     with log_to(prefix="mt-eval: "):
-        if job.robustness:
-            show(evaluate_robustness(job))
-        elif job.attention is not None and job.report is None:
-            print(write_attention(job).translation)
-        else:
-            evaluate(job, on_scores=show)
+        for text in results(job):
+            print(text, flush=True)
 
 
 def export(job: ExportJob) -> None:

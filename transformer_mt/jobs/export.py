@@ -10,7 +10,6 @@ from pkgutil import resolve_name
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.config.languages import base_language
 from transformer_mt.conversion import marian_tokenizer, transformers_model, transformers_tokenizer
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
@@ -55,12 +54,6 @@ class LoadedFolder:
     model: Transformer
     tokenizer: Tokenizer
     trained: TrainJob
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        """Codes of source and target language, without script and region."""
-        src, tgt = map(base_language, self.trained.data.languages(None))
-        return src, tgt
 
     @property
     def tags(self) -> Iterable[str]:

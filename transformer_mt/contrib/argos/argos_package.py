@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from transformer_mt import InputError
+from transformer_mt.config.languages import base_language
 from transformer_mt.protocols import LoadedFolder
 
 _NAMES = """
@@ -39,7 +40,8 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
             f"format=argos: this model needs {needs[0]}, which Argos Translate does not apply to "
             "its input; set format=ctranslate2"
         )
-    package = folder / "transformer_mt-{}_{}".format(*source.languages)
+    codes = [base_language(lang) for lang in source.trained.data.languages(None)]
+    package = folder / "transformer_mt-{}_{}".format(*codes)
     model = package / "model"
     model.mkdir(parents=True)
     source.write("ctranslate2", model, compute_type)
@@ -47,7 +49,7 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
     vocabulary = next(filter(Path.exists, map(model.joinpath, _VOCABULARIES)))
     vocabulary.rename(package / "sentencepiece.model")
     metadata = {"package_version": "1.0", "argos_version": "1.10"}  # 1.9 does not join bytes
-    for side, code in zip(("from", "to"), source.languages, strict=True):
+    for side, code in zip(("from", "to"), codes, strict=True):
         metadata |= {f"{side}_code": code, f"{side}_name": _ENGLISH_NAMES.get(code, code)}
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     (package / "metadata.json").write_text(text, encoding="utf-8")
