@@ -680,7 +680,10 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setattr(setup, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed"))
+    monkeypatch.setattr(
+        "transformer_mt.training.setup.choose_kernels",
+        lambda *_: Kernels("bf16", "torch_transposed"),
+    )
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:
