@@ -44,6 +44,8 @@ _REMOVED = {
     "data.part": ...,
     "optimizer.momentum": ...,
     "optimizer.name": ...,
+    "tokenizer.max_sentences": ...,
+    "tokenizer.seed": ...,
     "train.best_by": "comet",
     "train.comet_model": ...,
 }
