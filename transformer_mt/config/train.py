@@ -109,9 +109,6 @@ class TrainConfig(Checked, prefix="train."):
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
-    max_skipped: int = number(10, at_least=1)
-    """Skipped updates in a row after which training stops. An update is skipped if its gradient is
-    not finite."""
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     log_every: int = number(100, at_least=1)

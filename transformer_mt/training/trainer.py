@@ -50,6 +50,10 @@ _ADVICE = (
 )
 """Against gradients or a loss with NaN or infinity."""
 
+_MAX_SKIPPED = 10
+"""Skipped updates in a row that end a run. In fp16 a few are ordinary, until the loss scale is
+small enough; after ten the run has diverged."""
+
 Batches = Iterator[tuple[list[Batch], int]]
 """What ``BatchIterator.read`` returns, for each update in order."""
 
@@ -285,7 +289,7 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
-        if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
+        if (skipped := self._sums.most_skipped()) >= _MAX_SKIPPED:
             raise InputError(
                 f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"

@@ -620,7 +620,7 @@ def test_out_of_memory_advice_is_a_valid_setting(
 def test_updates_that_are_not_finite_are_skipped_and_counted(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
-    run = trainer(tmp_path, max_skipped=3)
+    run = trainer(tmp_path)
     poison(run, [2, 3, 7, 13, 14])
     run.run()
     skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
@@ -643,7 +643,7 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
     trainer(tmp_path / "plain").run()
     plain = dict(seen)
     seen.clear()
-    run = trainer(tmp_path / "poisoned", max_skipped=6)
+    run = trainer(tmp_path / "poisoned")
     poison(run, range(6, 11))
     run.run()
     assert plain.keys() - seen.keys() == {10}
@@ -654,9 +654,12 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
 
 
 def test_too_many_skipped_updates_stop_the_run(
-    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+    tmp_path: Path,
+    poison: Callable[[Trainer, Sequence[int]], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = trainer(tmp_path, max_skipped=3, log_every=1)
+    monkeypatch.setattr("transformer_mt.training.trainer._MAX_SKIPPED", 3)
+    run = trainer(tmp_path, log_every=1)
     poison(run, range(9, 24))
     with pytest.raises(InputError, match=r"not finite in 3 updates in a row, which were") as error:
         run.run()
