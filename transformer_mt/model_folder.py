@@ -48,6 +48,7 @@ _REMOVED = {
     "tokenizer.seed": ...,
     "train.best_by": "comet",
     "train.comet_model": ...,
+    "train.full_validation_bleu": ...,
     "train.max_skipped": ...,
 }
 """Settings of earlier versions that a model does not depend on, or not with the value given."""

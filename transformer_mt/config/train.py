@@ -117,11 +117,8 @@ class TrainConfig(Checked, prefix="train."):
     """Unit of ``validate_every`` and ``checkpoint_every``."""
     validate_every: int | None = number(None, at_least=1)
     """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
-    perplexity, BLEU and chrF2, and saves a checkpoint."""
-    full_validation_bleu: float = number(1.0, at_least=0, at_most=100)
-    """Minimum BLEU on a sample for a validation of all sentences. While BLEU on 100 evenly spaced
-    sentences is lower, the model cannot translate yet, and their BLEU is the score. 0: every
-    validation translates all sentences."""
+    perplexity, BLEU and chrF2, and saves a checkpoint. While BLEU on 100 evenly spaced sentences is
+    below 1, the model cannot translate yet, and their BLEU is the score."""
     checkpoint_every: int | None = number(None, at_least=1)
     """Interval between checkpoints. null: 1.5% of the run, 1500 steps of 100000, as the paper's 10
     minutes of 12 hours (§6.1)."""
