@@ -42,6 +42,7 @@ NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 _REMOVED = {
     "data.part": ...,
+    "distributed.compression": ...,
     "optimizer.momentum": ...,
     "optimizer.name": ...,
     "tokenizer.max_sentences": ...,

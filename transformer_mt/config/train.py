@@ -148,9 +148,6 @@ class DistributedConfig(Checked, prefix="distributed."):
     timeout_minutes: float = number(10.0, above=0, below=1_000_000)
     """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
     own part of a validation, must take less."""
-    compression: str = one_of("none", "bf16")
-    """Gradient compression between workers. ``bf16`` halves the traffic and
-    rounds gradients to 8 bits of precision before they are summed."""
 
 
 @dataclass(kw_only=True, frozen=True)
