@@ -43,6 +43,7 @@ NO_SETTINGS = ("format", _CHECKSUM)
 _REMOVED = {
     "data.part": ...,
     "distributed.compression": ...,
+    "distributed.restarts": ...,
     "optimizer.momentum": ...,
     "optimizer.name": ...,
     "tokenizer.max_sentences": ...,

@@ -142,9 +142,6 @@ class DistributedConfig(Checked, prefix="distributed."):
     processes: int | None = number(None, at_least=1, at_most=4096)
     """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
     torchrun and srun, their environment decides."""
-    restarts: int = number(3, at_least=0)
-    """Restarts in a row without a new checkpoint. All workers are restarted after one was killed,
-    hung or lost its GPU. Under torchrun, its --max-restarts counts instead."""
     timeout_minutes: float = number(10.0, above=0, below=1_000_000)
     """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
     own part of a validation, must take less."""
