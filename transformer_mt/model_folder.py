@@ -50,6 +50,8 @@ _REMOVED = {
     "tokenizer.seed": ...,
     "train.best_by": "comet",
     "train.comet_model": ...,
+    "train.ema_decay": ...,
+    "train.final": "ema",
     "train.full_validation_bleu": ...,
     "train.max_skipped": ...,
 }

@@ -88,11 +88,9 @@ class TrainConfig(Checked, prefix="train."):
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
     decides while BLEU is below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``,
     ``bleu`` is computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
-    final: str = one_of("average", "best", "ema")
+    final: str = one_of("average", "best")
     """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
-    best validation; ``ema``: the exponential moving average of the weights."""
-    ema_decay: float | None = number(None, at_least=0, below=1)
-    """Decay of the moving average, e.g. 0.999; ``ema`` only."""
+    best validation."""
     label_smoothing: float = number(0.1, at_least=0, below=1)
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
@@ -125,14 +123,6 @@ class TrainConfig(Checked, prefix="train."):
     average_checkpoints: int = number(5, at_least=1)
     """Number of checkpoints in the final average (§6.1), none of them from the warm-up. As many,
     but at least two, are kept on disk, and the best."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.final == "ema":
-            require(self.ema_decay is not None, "train.final=ema needs train.ema_decay, e.g. 0.999")
-        else:
-            message = f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}"
-            require(self.ema_decay is None, message)
 
 
 @dataclass(kw_only=True, frozen=True)
