@@ -22,10 +22,10 @@ from transformer_mt.config import (
     AugmentConfig,
     CleaningConfig,
     Command,
-    DecodeConfig,
     ModelConfig,
     OptimizerConfig,
     ScheduleConfig,
+    SearchConfig,
     SourceConfig,
     TokenizerConfig,
     TrainConfig,
@@ -49,7 +49,7 @@ GROUPS = {
     "optimizer": OptimizerConfig,
     "schedule": ScheduleConfig,
     "train": TrainConfig,
-    "decode": DecodeConfig,
+    "decode": SearchConfig,
 }
 OPTIONS = [(group, path.stem) for group in GROUPS for path in (config_dir() / group).glob("*.yaml")]
 EXPERIMENTS = sorted(
@@ -233,8 +233,8 @@ def test_invalid_cleaning_threshold_is_refused(override: str, message: str) -> N
 @pytest.mark.parametrize(
     "key",
     [
-        *("decode.beam_size", "decode.max_extra_tokens", "decode.min_length"),
-        *("decode.max_source_tokens", "decode.batch_tokens", "data.cleaning.max_tokens"),
+        *("decode.beam_size", "decode.max_extra_tokens"),
+        *("decode.max_source_tokens", "data.cleaning.max_tokens"),
         *("train.batch_tokens", "train.max_tokens_per_device", "tokenizer.vocab_size"),
         *("data.workers", "distributed.processes", "model.d_model", "model.num_encoder_layers"),
     ],
@@ -263,7 +263,7 @@ def test_absurd_numbers_of_the_other_commands_are_refused(command: Command, sett
 def test_numbers_of_a_wrong_type_are_refused() -> None:
     """From Python, without the types of the schema."""
     with pytest.raises(InputError, match=r"^decode\.beam_size='4' is not a number"):
-        DecodeConfig(beam_size="4")
+        SearchConfig(beam_size="4")
 
 
 def test_an_unknown_normalization_is_refused() -> None:

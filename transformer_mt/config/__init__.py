@@ -18,6 +18,7 @@ from transformer_mt.config.data import DataConfig as DataConfig
 from transformer_mt.config.data import SourceConfig as SourceConfig
 from transformer_mt.config.data import TokenizerConfig as TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig as DecodeConfig
+from transformer_mt.config.decode import SearchConfig as SearchConfig
 from transformer_mt.config.jobs import EvaluateJob as EvaluateJob
 from transformer_mt.config.jobs import ExportJob as ExportJob
 from transformer_mt.config.jobs import TranslateJob as TranslateJob

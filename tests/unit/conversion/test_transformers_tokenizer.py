@@ -13,7 +13,7 @@ from support.model_folders import JOB
 from support.models import make_tokenizer, random_lines
 from support.paths import MULTI30K
 
-from transformer_mt.config import DecodeConfig
+from transformer_mt.config import SearchConfig
 from transformer_mt.conversion.transformers_tokenizer import (
     convert_tokenizer,
     normalization_gap,
@@ -43,7 +43,7 @@ def write(folder: Path, tokenizer: Tokenizer, normalization: str = "none") -> An
     """Loads the exported vocabulary."""
     transformers = pytest.importorskip("transformers")
     data = replace(JOB.data, normalization=normalization)
-    trained = replace(JOB, data=data, decode=DecodeConfig(max_source_tokens=256))
+    trained = replace(JOB, data=data, decode=SearchConfig(max_source_tokens=256))
     for name, content in tokenizer_files(tokenizer, trained).items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     return transformers.AutoTokenizer.from_pretrained(folder)
