@@ -251,7 +251,6 @@ def test_absurd_numbers_are_refused(key: str) -> None:
         ("translate", "nbest"),
         ("evaluate", "bootstrap"),
         ("evaluate", "randomization"),
-        ("evaluate", "workers"),
     ],
 )
 def test_absurd_numbers_of_the_other_commands_are_refused(command: Command, setting: str) -> None:

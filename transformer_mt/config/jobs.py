@@ -176,9 +176,6 @@ class EvaluateJob(Checked):
     compared or a report is written, otherwise 0."""
     randomization: int | None = number(None, at_least=0, at_most=10_000_000)
     """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
-    workers: int | None = number(None, at_least=0, at_most=4096)
-    """Processes that compute metrics and resamples. null: one per core, or none if there is little
-    to compute; 0: none besides the main process."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     robustness: bool = False
