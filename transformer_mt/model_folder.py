@@ -116,6 +116,9 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
             settings = settings.get(group) if isinstance(settings, dict) else None
         if isinstance(settings, dict) and (not accepted or settings.get(name) in accepted):
             settings.pop(name, None)
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(rates := data.get("augment"), dict):  # once six rates
+        data["augment"] = "standard" if any(rates.values()) else "none"
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:

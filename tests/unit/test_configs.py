@@ -19,7 +19,6 @@ from settings_reference import reference
 
 from transformer_mt.config import (
     JOBS,
-    AugmentConfig,
     CleaningConfig,
     Command,
     ModelConfig,
@@ -38,12 +37,12 @@ from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import SOURCE_NOISES
 from transformer_mt.training.optimizer import inverse_sqrt
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 GROUPS = {
     "cleaning": CleaningConfig,
-    "augment": AugmentConfig,
     "tokenizer": TokenizerConfig,
     "model": ModelConfig,
     "optimizer": OptimizerConfig,
@@ -121,8 +120,7 @@ def test_the_big_model_of_table_2() -> None:
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_option_composes_and_holds_only_what_differs(group: str, option: str) -> None:
     job = train_job(f"{group}={option}")
-    in_data = group in ("cleaning", "augment")
-    composed = getattr(job.data if in_data else job, group)
+    composed = getattr(job.data if group == "cleaning" else job, group)
     default = GROUPS[group]()
     written = yaml.safe_load((config_dir() / group / f"{option}.yaml").read_text("utf-8")) or {}
     for name in (f.name for f in fields(GROUPS[group])):
@@ -194,6 +192,14 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
             sum(p.numel() for p in Transformer(model, 4).parameters()) for model in (deep, base)
         )
     assert 0.9 * of_base < size < of_base
+
+
+def test_noise_is_a_group_of_one_setting() -> None:
+    names = [path.stem for path in (config_dir() / "augment").glob("*.yaml")]
+    assert {*names} == {"none", *SOURCE_NOISES}
+    for name in names:
+        assert train_job(f"augment={name}").data.augment == name
+    assert train_job().data.augment == "none"
 
 
 def test_the_paper_cleans_by_length_only() -> None:

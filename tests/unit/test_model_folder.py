@@ -371,6 +371,7 @@ def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
             settings = settings.setdefault(group, {})
         settings[name] = accepted[-1] if accepted else 0.5
     assert values["train"]["best_by"] == "comet"
+    values["data"]["augment"] = {"upper_case": 0.0, "typing_errors": 0.0}
     config.write_text(yaml.safe_dump(values, sort_keys=False))
     assert model_folder.read_config(run_with_steps) == before
 

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config.augment import AugmentConfig as AugmentConfig
 from transformer_mt.config.data import CleaningConfig as CleaningConfig
 from transformer_mt.config.data import DataConfig as DataConfig
 from transformer_mt.config.data import SourceConfig as SourceConfig
