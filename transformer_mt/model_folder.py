@@ -41,6 +41,7 @@ _MAX_DOLLARS = 20_000
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 _REMOVED: dict[str, list[object]] = {
+    "data.cleaning.ratio_slack": [],
     "data.part": [],
     "decode.batch_tokens": [],
     "decode.max_length": [None, 510],  # of models of MarianMT

@@ -223,7 +223,6 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ("max_tokens=1", r"max_tokens=1 must be ≥ 2 and ≤ 100,000$"),
         ("max_ratio=0.9", r"max_ratio=0\.9 must be ≥ 1 \(or null\)"),
         ("max_ratio=nan", r"max_ratio=nan must be ≥ 1"),
-        ("ratio_slack=-1", r"ratio_slack=-1 must be ≥ 0$"),
         ("max_word_repeats=0", r"max_word_repeats=0 must be ≥ 1 \(or null\)"),
         ("max_character_repeats=0", r"max_character_repeats=0 must be ≥ 1"),
         ("min_word_length=-1", r"min_word_length=-1\.0 must be ≥ 0"),

@@ -197,9 +197,8 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Maximum length of a side in subwords, end symbol included. Longer pairs are dropped and
     counted."""
     max_ratio: float | None = number(None, at_least=1)
-    """Maximum length ratio of the two sides, in subwords. null: no limit."""
-    ratio_slack: int = number(0, at_least=0)
-    """Subwords allowed beyond ``max_ratio``. Keeps short pairs."""
+    """Maximum length ratio of the two sides, in subwords, of which the longer side may have 5 more.
+    null: no limit."""
     drop_garbled: bool = False
     """Drops pairs with control characters or in a broken encoding. Also with replacement and
     private-use characters."""

@@ -13,6 +13,7 @@ from transformer_mt.config.settings import setting_names
 from transformer_mt.errors import first_line
 
 _HINTS = {
+    "'dict' to string": "; this is one setting, without others in it: write KEY=VALUE",
     "ListConfig": "; a list is written 'KEY=[ITEM, ITEM]'",
     "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",
 }

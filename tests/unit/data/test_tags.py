@@ -149,6 +149,7 @@ def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> 
 
 def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     pairs = ["ba ba ba\tx", "rot rot\tRot rot", "leer\t", "\tempty", "rot\trot rot rot", "a b\tc"]
+    pairs += [f"rot\t{'rot ' * words}" for words in range(1, 20)]
     odd = tmp_path / "odd.tsv"
     odd.write_text("".join(f"{pair}\n" for pair in pairs))
     settings = CleaningConfig(max_ratio=2, drop_identical=True, drop_held_out=True)
@@ -164,7 +165,9 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     # Counted as a token, a tag would change the ratio of some of the pairs.
     assert (counts["empty"], counts["identical"] > 0, counts["held_out"] > 0) == (2, True, True)
     ratio = CleaningConfig(max_ratio=2)
-    assert dropped("<x>", ratio) == dropped(None, ratio)
+    counts = dropped("<x>", ratio)
+    assert counts == dropped(None, ratio)
+    assert counts["length_ratio"] > 0
 
 
 def test_a_source_with_another_tag_is_no_duplicate(tmp_path: Path, tsv: str) -> None:

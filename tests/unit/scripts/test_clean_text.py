@@ -102,7 +102,7 @@ def test_pairs_are_those_that_training_reads(
     for name, side in (("a.en", sources), ("a.de", targets)):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     train = [SourceConfig(src=str(tmp_path / "a.en"), tgt=str(tmp_path / "a.de"))]
-    cleaning = replace(STRICT, max_ratio=2, ratio_slack=1, drop_identical=True)
+    cleaning = replace(STRICT, max_ratio=1, drop_identical=True)
     data = data_of(tmp_path / "a.de", train=train, cleaning=cleaning)
     outputs = [tmp_path / "out.en", tmp_path / "out.de"]
     report = write_clean_text(data, outputs, vocabulary)

@@ -20,6 +20,11 @@ EXAMPLES = 5
 
 _EXAMPLE_CHARACTERS = 200
 
+_RATIO_SLACK = 5
+"""Subwords that the longer side may have beyond ``max_ratio``. The length of a translation varies
+with the square root of the source's length (Gale & Church 1993), so a ratio alone is too strict for
+short pairs or too lax for long ones."""
+
 
 class Cleaner:
     """Normalisation of training pairs, and the filters that need nothing but the pair.
@@ -60,7 +65,7 @@ class Cleaner:
         shorter, longer = sorted((num_src, num_tgt))
         if longer > self._config.max_tokens:
             return "length"
-        limit = (self._config.max_ratio or inf) * shorter + self._config.ratio_slack
+        limit = (self._config.max_ratio or inf) * shorter + _RATIO_SLACK
         return "length_ratio" if longer > limit else None
 
 

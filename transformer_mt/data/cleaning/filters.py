@@ -218,7 +218,7 @@ class Filter:
     """Test of the normalised text of both sides."""
 
     def describe(self, config: CleaningConfig) -> str:
-        """The settings that are set, as ``max_ratio=2.5 ratio_slack=5``."""
+        """The settings that are set, as ``min_word_length=1.5 max_word_length=20``."""
         values = ((name, getattr(config, name)) for name in self.settings)
         return " ".join(n if value is True else f"{n}={value:g}" for n, value in values if value)
 
@@ -234,7 +234,7 @@ FILTERS = (
     Filter("identical", ("drop_identical",), text=identical),
     Filter("language", ("min_language_probability",), side=wrong_language),
     Filter("length", ("max_tokens",)),
-    Filter("length_ratio", ("max_ratio", "ratio_slack")),
+    Filter("length_ratio", ("max_ratio",)),
     Filter("held_out", ("drop_held_out",)),
     Filter("duplicate_pair", ("deduplicate",)),
     Filter("duplicate_source", ("deduplicate_sources",)),

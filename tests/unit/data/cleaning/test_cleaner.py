@@ -13,7 +13,6 @@ from transformer_mt.data.cleaning.filters import FILTERS, active_filters
 ALL = CleaningConfig(
     max_tokens=100_000,
     max_ratio=2.25,
-    ratio_slack=100,
     drop_garbled=True,
     drop_markup=True,
     drop_identical=True,
@@ -127,22 +126,20 @@ def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slack", "lengths", "expected"),
+    ("lengths", "expected"),
     [
-        (0, (4, 10), None),
-        (0, (4, 11), "length_ratio"),
-        (0, (1, 1), None),
-        (5, (2, 10), None),
-        (5, (2, 11), "length_ratio"),
-        (5, (40, 105), None),
-        (5, (40, 106), "length_ratio"),
-        (0, (41, 105), "length"),
+        ((1, 1), None),
+        ((2, 10), None),
+        ((2, 11), "length_ratio"),
+        ((40, 105), None),
+        ((40, 106), "length_ratio"),
+        ((41, 105), "length"),
     ],
 )
-def test_lengths(slack: int, lengths: tuple[int, int], expected: str | None) -> None:
-    """longer ≤ 2.5 · shorter + slack, whichever side is the longer."""
+def test_lengths(lengths: tuple[int, int], expected: str | None) -> None:
+    """longer ≤ 2.5 · shorter + 5, whichever side is the longer."""
     limit = 104 if expected == "length" else 200
-    judge = cleaner_of(CleaningConfig(max_tokens=limit, max_ratio=2.5, ratio_slack=slack))
+    judge = cleaner_of(CleaningConfig(max_tokens=limit, max_ratio=2.5))
     assert judge.check_lengths(*lengths) == expected
     assert judge.check_lengths(*lengths[::-1]) == expected
 
