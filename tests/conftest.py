@@ -18,12 +18,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline for an example: other processes share the cores.
-# The quick examples are the same in each run: a change is not blamed for what another example finds.
+# The quick examples are the same in each run, so that no change is blamed for what chance found.
 settings.register_profile("quick", deadline=None, max_examples=20, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=200)  # every week, at random
 settings.load_profile("quick")
 
 LONG = (
+    "contrib/argos",
+    "contrib/report/test_attention_page.py",
+    "contrib/report/test_report.py",
+    "contrib/report/test_reports.py",
+    "contrib/robustness/test_noise_scores.py",
     "parity/test_peers.py",
     "unit/cli",
     "unit/conversion",
@@ -35,8 +40,6 @@ LONG = (
     "unit/data/batching/test_static_batches.py",
     "unit/decode/engines/test_ctranslate2_engine.py",
     "unit/decode/search/test_cuda_graphs.py",
-    "unit/evaluation/test_attention_page.py",
-    "unit/evaluation/test_report.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
 )

@@ -8,11 +8,27 @@ This is the only list of these names: settings are checked against it, ``--help`
 Registry = dict[str, str]
 """Name → path of its implementation."""
 
+PUBLIC: Registry = {
+    "evaluate_robustness": "transformer_mt.contrib.robustness.noise_scores:evaluate_robustness",
+}
+"""Public names of ``transformer_mt`` that ``contrib/`` implements."""
+
 ENGINES: Registry = {
-    "torch": "transformer_mt.decode.engines.selection:build_torch",
-    "ctranslate2": "transformer_mt.decode.engines.selection:build_ctranslate2",
+    "torch": "transformer_mt.decode.engines.torch_engine:build",
+    "ctranslate2": "transformer_mt.decode.engines.converted_models:build",
 }
 """``engine``."""
+
+SOURCE_NOISES: Registry = {
+    "upper_case": "transformer_mt.contrib.robustness.noise:upper_case",
+    "title_case": "transformer_mt.contrib.robustness.noise:title_case",
+    "no_final_punctuation": "transformer_mt.contrib.robustness.noise:no_final_punctuation",
+    "typographic_quotes": "transformer_mt.contrib.robustness.noise:typographic_quotes",
+    "typing_errors": "transformer_mt.contrib.robustness.noise:typing_errors",
+    "extra_blanks": "transformer_mt.contrib.robustness.noise:extra_blanks",
+}
+"""Rates of ``data.augment``, in the order in which several are added to one text:
+``protocols.SourceNoise``."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",
@@ -22,10 +38,54 @@ TRACKERS: Registry = {
 }
 """``trackers``; the package and the extra of each have its name."""
 
+MARKUP_WRAPPERS: Registry = {
+    "keep": "transformer_mt.contrib.documents.markup:MarkupTranslator",
+}
+"""``markup`` of mt-translate: ``protocols.LineWrapper``."""
+
+SPLIT_WRAPPERS: Registry = {
+    "sentences": "transformer_mt.contrib.documents.sentences:SentenceTranslator",
+}
+"""``split`` of mt-translate: ``protocols.LineWrapper``, around that of ``markup``."""
+
+DOCUMENT_FORMATS: Registry = {
+    "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",
+    "xliff": "transformer_mt.contrib.documents.xliff_document:XliffDocument",
+}
+"""``format`` of mt-translate, of documents: ``protocols.Document``."""
+
+DOCUMENT_ENDINGS = {
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".mqxliff": "xliff",
+}
+"""Ending of a file → the format that ``format=auto`` chooses."""
+
 OPTIMIZERS: Registry = {
     "adam": "transformer_mt.training.optimizer:adam",
 }
 """``optimizer.name``."""
+
+SOURCE_READERS: Registry = {
+    "src+tgt": "transformer_mt.data.text.sources.files:read_text",
+    "tsv": "transformer_mt.data.text.sources.files:read_tsv",
+    "jsonl": "transformer_mt.data.text.sources.files:read_jsonl",
+    "parquet": "transformer_mt.data.text.sources.tables:read_parquet",
+    "tmx": "transformer_mt.contrib.corpora.tmx:read_tmx",
+    "hub": "transformer_mt.data.text.sources.tables:read_hub",
+    "testset": "transformer_mt.data.text.sources.files:read_testset",
+    "sample": "transformer_mt.data.text.sources.files:read_sample",
+}
+"""Kinds of data source, by ``SourceConfig.kind``: ``protocols.Reader``."""
+
+SOURCE_DOWNLOADS: Registry = {
+    "mtdata": "transformer_mt.contrib.corpora.mtdata:MtdataCorpus",
+}
+"""Kinds of data source that are downloaded and become another kind: ``protocols.Download``."""
 
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",
@@ -58,13 +118,33 @@ PROTOCOLS: Registry = {
 }
 """``protocols`` of mt-eval."""
 
+EVALUATIONS: Registry = {
+    "robustness": PUBLIC["evaluate_robustness"],
+}
+"""Settings of mt-eval with scores of their own: ``protocols.OwnScores``."""
+
+REPORTS: Registry = {
+    "report": "transformer_mt.contrib.report.reports:write_report",
+    "attention": "transformer_mt.contrib.report.reports:show_attention",
+}
+"""Settings of mt-eval that write files, of which the first one given is called:
+``protocols.Report``."""
+
+MODEL_CARD_PICTURES: Registry = {
+    "curves": "transformer_mt.contrib.report.charts:curve_image",
+}
+"""Pictures of the model card: ``protocols.Picture``."""
+
 EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
     "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
-    "argos": "transformer_mt.jobs.export:to_argos",
+    "argos": "transformer_mt.contrib.argos.argos_package:write_package",
     "hub": "transformer_mt.jobs.export:to_hub",
 }
-"""``format`` of mt-export."""
+"""``format`` of mt-export: ``protocols.ExportFormat``."""
+
+QUANTIZED_FORMATS: Registry = {name: EXPORT_FORMATS[name] for name in ("ctranslate2", "argos")}
+"""Formats of mt-export that have a ``compute_type``."""
 
 IMPORT_FORMATS: Registry = {
     "marian": "transformer_mt.conversion.marian_import:import_model",

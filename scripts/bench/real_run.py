@@ -15,7 +15,6 @@ target tokens in an update. --run NAME is mt-train or a peer:
     torch           nn.Transformer in a plain loop over a shuffled, padding DataLoader
     torch-sorted    the same loop with batches of similar length
     marian          MarianMT in Hugging Face's Seq2SeqTrainer, grouped by length
-    joeynmt         JoeyNMT's trainer; fp32 only, batches of random sentences
 
 --run NAME='[WHAT:] WORDS' is a variant. WHAT is a peer or the folder of another checkout, whose
 mt-train runs (default: this one). WORDS are overrides of mt-train, and environment variables in
@@ -38,7 +37,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from real_run_peers import PEERS, PRECISIONS, REQUIRED, Recipe
+from real_run_peers import PEERS, REQUIRED, Recipe
 from real_run_process import Process
 from real_run_report import Run, plot, read_folders, report
 from real_run_text import CORPORA, prepare
@@ -60,10 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.read:
         print(read_folders(options.read))
         return 0
-    plans = [Plan.parse(text) for text in options.run or available_runs(options.precision)]
-    for plan in plans:
-        if options.precision not in PRECISIONS.get(str(plan.peer), (options.precision,)):
-            raise InputError(f"{plan.peer} does not train in {options.precision}: set --precision")
+    plans = [Plan.parse(text) for text in options.run or available_runs()]
     if not 0 <= (len(plans) - 1) * options.head_start_minutes < options.minutes:
         raise InputError("--head-start-minutes of all runs together must be below --minutes")
     names = [plan.name for plan in plans]
@@ -191,14 +187,12 @@ class Plan:
         return {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def available_runs(precision: str) -> list[str]:
-    """mt-train and the peers that are installed and have the precision."""
+def available_runs() -> list[str]:
+    """mt-train and the peers that are installed."""
     found = ["mt-train"]
     for name in PEERS:
         if missing := missing_packages(name):
             print(f"{name} is left out: {' and '.join(missing)} not installed", file=sys.stderr)
-        elif precision not in PRECISIONS.get(name, (precision,)):
-            print(f"{name} is left out: it does not train in {precision}", file=sys.stderr)
         else:
             found.append(name)
     return found

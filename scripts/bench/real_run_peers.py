@@ -338,25 +338,15 @@ def marian_batch(rows: list[dict[str, list[int]]]) -> dict[str, Tensor]:
     }
 
 
-def train_joeynmt(recipe: Recipe, folder: Path) -> None:
-    """JoeyNMT's trainer."""
-    import real_run_joeynmt
-
-    real_run_joeynmt.train_joeynmt(recipe, folder)
-
-
 PEERS: dict[str, Callable[[Recipe, Path], Any]] = {
     "torch": train_torch,
     "torch-sorted": partial(train_torch, sort=True),
     "marian": train_marian,
-    "joeynmt": train_joeynmt,
 }
-"""Peers by name: ``nn.Transformer`` in a plain loop, the same with batches sorted by length,
-MarianMT in Hugging Face's trainer, and JoeyNMT."""
-REQUIRED = {"marian": ("transformers", "accelerate"), "joeynmt": ("joeynmt", "importlib_metadata")}
+"""Peers by name: ``nn.Transformer`` in a plain loop, the same with batches sorted by length, and
+MarianMT in Hugging Face's trainer."""
+REQUIRED = {"marian": ("transformers", "accelerate")}
 """Packages that a peer needs in addition to those of this project, all that pip has to be told."""
-PRECISIONS = {"joeynmt": ("fp32",)}
-"""Precisions that a peer can train in on a CPU, if not all."""
 
 
 def main() -> None:

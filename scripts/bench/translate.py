@@ -43,7 +43,8 @@ from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engines.selection import open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed.world import join, pick_device
@@ -242,8 +243,16 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
     """One of ours: PyTorch, CTranslate2, or the one that mt-translate chooses."""
     if name in CHOSEN:
         assert model.folder is not None
-        request = EngineRequest(model.folder, device=str(model.device), compute_type=CHOSEN[name])
-        request.config = config
+        request = EngineRequest.open(
+            model.folder,
+            search={
+                "beam_size": config.beam_size,
+                "length_penalty": config.length_penalty,
+                "max_extra_tokens": config.max_extra_tokens,
+            },
+            device=str(model.device),
+            compute_type=CHOSEN[name],
+        )
         return open_engine("auto", request)
     dtype = torch.bfloat16 if "bf16" in name else torch.float32
     torch_engine = TorchEngine([model.model], config, dtype)
@@ -265,7 +274,7 @@ def _engine(name: str, model: Model, config: DecodeConfig, scratch: Path) -> Eng
 
 def _converted(model: Model, compute_type: str, scratch: Path) -> Path:
     if model.folder is not None:
-        return find_or_convert(EngineRequest(model.folder, device="cpu"), compute_type)
+        return find_or_convert(EngineRequest.open(model.folder, device="cpu"), compute_type)
     from transformer_mt.decode.engines.ctranslate2_conversion import save
 
     folder = scratch / compute_type

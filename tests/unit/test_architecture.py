@@ -1,4 +1,4 @@
-"""Architecture: imports point down only, nothing unsafe is used, the top level stays short.
+"""Architecture: imports point down without circles, nothing is unsafe, the top level is short.
 
 Every rule is a function from source text to violations, so that it is tested on text that breaks
 it before it is trusted on the package.
@@ -6,11 +6,15 @@ it before it is trusted on the package.
 
 import ast
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from os.path import commonprefix
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+
+import transformer_mt
 
 PACKAGE = ROOT / "transformer_mt"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -19,6 +23,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     {"errors", "files", "progress_reporter", "registries", "run_layout"},
     {"batch", "config", "hub_models"},
+    {"protocols"},
     {"kernels"},
     {"distributed"},
     {"model"},
@@ -30,10 +35,9 @@ LAYERS = [
     {"conversion"},
     {"jobs"},
     {"cli"},
+    {"contrib"},
 ]
 LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
-# Within data/, a folder or module may import those before it.
-DATA_ORDER = ["text", "cleaning", "subwords", "store", "batching", "data_diagnostics", "prepare"]
 
 TOP_LEVEL = {
     "pyproject.toml",
@@ -95,16 +99,36 @@ def upward_imports(tree: ast.AST, module: str, package: str) -> Violations:
             yield line, f"{folder} imports {name}, which is not below it"
 
 
-def upward_data_imports(tree: ast.AST, module: str, package: str) -> Violations:
-    """Imports of a later part of ``data/``."""
-    parts = module.split(".")
-    if parts[1:2] != ["data"] or len(parts) < 3:
+CONTRIB = "transformer_mt.contrib"
+
+
+def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of contrib by the core, and its name in a file other than the registries."""
+    if within(module, CONTRIB):
         return
     for line, name in imported_names(tree, package):
-        other = name.split(".")
-        inside = other[:2] == ["transformer_mt", "data"] and len(other) > 2
-        if inside and other[2] in DATA_ORDER[DATA_ORDER.index(parts[2]) + 1 :]:
-            yield line, f"data/{parts[2]} imports {name}, which comes later"
+        if within(name, CONTRIB):
+            yield line, f"the core imports {name}"
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            continue
+        if node.value.startswith(f"{CONTRIB}.") and module != "transformer_mt.registries":
+            yield node.lineno, f"{node.value} belongs in transformer_mt/registries.py"
+
+
+def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports of contrib beyond the public names, the settings and the registries' protocols.
+
+    The folders of contrib do not import each other.
+    """
+    if not within(module, CONTRIB):
+        return
+    public = [f"transformer_mt.{name}" for name in transformer_mt.__all__]
+    public += ["transformer_mt.config", "transformer_mt.protocols"]
+    own = ".".join(module.split(".")[:3])
+    for line, name in imported_names(tree, package):
+        if within(name, "transformer_mt") and not any(within(name, at) for at in [*public, own]):
+            yield line, f"{name} is not public"
 
 
 def torch_distributed(tree: ast.AST, module: str, package: str) -> Violations:
@@ -166,7 +190,9 @@ def violations(rule: Rule, source: str, path: Path) -> list[str]:
     return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
 
 
-@pytest.mark.parametrize("rule", [upward_imports, upward_data_imports, torch_distributed, unsafe])
+@pytest.mark.parametrize(
+    "rule", [upward_imports, core_names_contrib, contrib_imports, torch_distributed, unsafe]
+)
 def test_package_keeps_the_rule(rule: Rule) -> None:
     assert len(SOURCES) > len(LAYER)
     found = [
@@ -175,6 +201,74 @@ def test_package_keeps_the_rule(rule: Rule) -> None:
         for violation in violations(rule, path.read_text("utf-8"), path.relative_to(ROOT))
     ]
     assert not found, "\n".join(found)
+
+
+def circles(sources: Mapping[Path, str], root: Path = ROOT) -> list[str]:
+    """Circles of imports among the files and folders of each folder, one for each such folder.
+
+    Args:
+        sources: Text of each file, by its path.
+        root: Folder of the top-level modules.
+    """
+    names = {path.relative_to(root).with_suffix("").parts: path for path in sources}
+    imports: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for name, path in names.items():
+        if name == ("transformer_mt", "__init__"):  # the public API, which imports from all layers
+            continue
+        for _, imported in imported_names(ast.parse(sources[path]), ".".join(name[:-1])):
+            parts = imported.split(".")
+            modules = [(*parts[:n], *end) for n in range(len(parts), 0, -1) for end in INSIDE]
+            other = next((module for module in modules if module in names), name)
+            common = commonprefix([name, other])  # noqa: RUF071, of tuples
+            if other != name:
+                edges = imports.setdefault(common, {})
+                edges.setdefault(name[len(common)], set()).add(other[len(common)])
+    found = []
+    for folder, edges in imports.items():
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as error:
+            found.append(f"{'/'.join(folder) or root.name}: {' ← '.join(error.args[1])}")
+    return found
+
+
+INSIDE: list[tuple[str, ...]] = [(), ("__init__",)]
+"""What may follow a dotted name of a module in the path of its file."""
+
+
+@pytest.mark.parametrize("root", [".", "scripts", "scripts/bench", "tests"])
+def test_no_imports_form_a_circle(root: str) -> None:
+    folder = ROOT / root
+    paths = SOURCES if folder == ROOT else sorted(folder.rglob("*.py"))
+    assert len(paths) > 10
+    found = circles({path: path.read_text("utf-8") for path in paths}, folder)
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"a.py": "import b", "b.py": "def f():\n    import a"},
+        {"p/a.py": "from p import b", "p/b.py": "from p.a import x"},
+        {"p/__init__.py": "from p.a import x", "p/a.py": "import p"},
+        {"p/a.py": "import q.c", "q/b.py": "from p.d import x", "q/c.py": "", "p/d.py": ""},
+        {"p/a.py": "import p.q.b", "p/q/b.py": "from .. import a"},
+        {"a.py": "import b", "b.py": "import c", "c.py": "from a import f"},
+    ],
+)
+def test_a_circle_is_seen(sources: dict[str, str]) -> None:
+    assert len(circles({ROOT / path: text for path, text in sources.items()})) == 1
+
+
+def test_what_is_no_circle_passes() -> None:
+    sources = {
+        "p/__init__.py": "from p.a import x",
+        "p/a.py": "from p import b",
+        "p/b.py": "import a, os",
+        "a.py": "from a import b",
+        "q.py": "from p import x",
+    }
+    assert circles({ROOT / path: text for path, text in sources.items()}) == []
 
 
 def test_every_module_belongs_to_a_layer() -> None:
@@ -192,7 +286,18 @@ def test_every_module_belongs_to_a_layer() -> None:
         (upward_imports, "model/layers.py", "def f():\n    from transformer_mt.data import text"),
         (upward_imports, "config/train.py", "from transformer_mt.distributed import launch"),
         (upward_imports, "config/train.py", "from .. import distributed"),
-        (upward_data_imports, "data/text/lines.py", "from transformer_mt.data.store import cache"),
+        (upward_imports, "cli/main.py", "from transformer_mt.contrib.corpora import tmx"),
+        (core_names_contrib, "cli/main.py", "from transformer_mt.contrib.corpora import tmx"),
+        (core_names_contrib, "cli/main.py", "def f():\n    from ..contrib.corpora.tmx import read"),
+        (core_names_contrib, "__init__.py", "from transformer_mt.contrib import corpora"),
+        (core_names_contrib, "data/prepare.py", "x = 'transformer_mt.contrib.corpora.tmx:read'"),
+        (core_names_contrib, "registries.py", "import transformer_mt.contrib"),
+        (contrib_imports, "contrib/a/b.py", "import transformer_mt"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt import errors"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.errors import InputError"),
+        (contrib_imports, "contrib/a/b.py", "def f():\n    from ...data.text import lines"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.registries import ENGINES"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.contrib.c import d"),
         (torch_distributed, "training/step.py", "import torch.distributed as dist"),
         (torch_distributed, "training/step.py", "from torch import distributed"),
         (torch_distributed, "training/step.py", "from torch.distributed.nn import all_reduce"),
@@ -225,6 +330,13 @@ def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
         (upward_imports, "cli/train.py", "from transformer_mt import training, decode, errors"),
         (upward_imports, "data/corpus.py", "import model, evaluate, datasets"),
         (upward_imports, "data/corpus.py", "from transformer_mt import __version__"),
+        (core_names_contrib, "registries.py", "x = 'transformer_mt.contrib.corpora.tmx:read'"),
+        (core_names_contrib, "contrib/a/b.py", "from transformer_mt.contrib.a import c"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt import InputError, Translator"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.config import SourceConfig"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.protocols import Pair"),
+        (contrib_imports, "contrib/a/b.py", "from transformer_mt.contrib.a import c\nimport re"),
+        (contrib_imports, "data/prepare.py", "from transformer_mt import errors"),
         (torch_distributed, "distributed/world.py", "import torch.distributed as dist"),
         (
             torch_distributed,

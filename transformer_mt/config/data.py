@@ -171,6 +171,15 @@ class SourceConfig:
                     paths[name] = path
         return paths
 
+    def columns(self, src_default: str, tgt_default: str) -> tuple[str, str]:
+        """Source and target column, which must differ."""
+        src, tgt = self.src_column or src_default, self.tgt_column or tgt_default
+        if src == tgt:
+            raise InputError(
+                f"{self}: source and target are both column {src}; set src_column and tgt_column"
+            )
+        return src, tgt
+
     def with_absolute_paths(self) -> "SourceConfig":
         """The same source, whatever the working directory is."""
         return replace(self, **{key: str(path) for key, path in self.paths.items()})

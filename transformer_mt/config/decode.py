@@ -1,5 +1,6 @@
 """Schema of the config group ``decode/``: the settings of a search."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -60,16 +61,13 @@ class DecodeConfig(Checked, prefix="decode."):
             "temperature, top_k and top_p apply to sampling only: set sampling=true too",
         )
 
-    def with_settings(self, job: object) -> "DecodeConfig":
-        """These settings, overridden by a job's settings of the same names that are not None.
+    def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
+        """These settings, overridden by given ones.
 
         Raises:
             InputError: The settings are invalid or conflict.
+            TypeError: There is no setting of a given name.
         """
-        given: dict[str, Any] = {}
-        for key in fields(self):
-            if (value := getattr(job, key.name, None)) is not None:
-                given[key.name] = value
         try:
             settings = replace(self, **given)
         except InputError as error:  # in a job they have no prefix
@@ -86,3 +84,9 @@ class DecodeConfig(Checked, prefix="decode."):
             self.sampling or nbest <= self.beam_size,
             f"nbest={nbest} needs a beam_size of at least {nbest}",
         )
+
+
+def search_settings(job: object) -> dict[str, Any]:
+    """A job's settings that are fields of ``DecodeConfig``, without those that are None."""
+    values = {key.name: getattr(job, key.name, None) for key in fields(DecodeConfig)}
+    return {name: value for name, value in values.items() if value is not None}

@@ -7,18 +7,18 @@ from typing import ClassVar
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.files import expand_user
-from transformer_mt.registries import ENGINES, EXPORT_FORMATS, METRICS, PROTOCOLS, SOURCE_METRICS
-
-_DOCUMENT_FORMATS = {
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".xlf": "xliff",
-    ".xliff": "xliff",
-    ".sdlxliff": "xliff",
-    ".mqxliff": "xliff",
-}
-"""By the ending of the input."""
+from transformer_mt.registries import (
+    DOCUMENT_ENDINGS,
+    DOCUMENT_FORMATS,
+    ENGINES,
+    EXPORT_FORMATS,
+    MARKUP_WRAPPERS,
+    METRICS,
+    PROTOCOLS,
+    QUANTIZED_FORMATS,
+    SOURCE_METRICS,
+    SPLIT_WRAPPERS,
+)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -33,7 +33,7 @@ class TranslateJob(Checked):
     """File to translate; null: standard input."""
     output: str | None = None
     """File to write; null: standard output."""
-    format: str = one_of("auto", "text", "jsonl", "html", "xliff")
+    format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
     """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
     and ``xliff`` are documents. ``auto`` follows the ending of ``input``, and is otherwise text."""
     nbest: int = number(1, at_least=1, at_most=10_000)
@@ -47,9 +47,9 @@ class TranslateJob(Checked):
     otherwise float32. ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
-    split: str = one_of("none", "sentences")
+    split: str = one_of("none", SPLIT_WRAPPERS)
     """How lines are split. ``sentences`` translates the sentences of each line one by one."""
-    markup: str = one_of("text", "keep")
+    markup: str = one_of("text", MARKUP_WRAPPERS)
     """Treatment of markup. ``keep`` preserves tags, placeholders and addresses; ``text`` translates
     them like any other text."""
     tag: str | None = None
@@ -113,8 +113,8 @@ class TranslateJob(Checked):
             ):
                 require(not used, f"{key} cannot be used with score, which does not translate")
         for setting, used in (
-            ("split=sentences", self.split == "sentences"),
-            ("markup=keep", self.markup == "keep"),
+            (f"split={self.split}", self.split != "none"),
+            (f"markup={self.markup}", self.markup != "text"),
             (f"format={self.document_format}", self.document_format is not None),
         ):
             for key in ("prefix", "score", "alignment") if used else ():
@@ -123,10 +123,10 @@ class TranslateJob(Checked):
 
     @property
     def document_format(self) -> str | None:
-        """``html`` or ``xliff``; None if lines are translated."""
+        """Format of the document (``DOCUMENT_FORMATS``); None if lines are translated."""
         if self.format == "auto":
-            return _DOCUMENT_FORMATS.get(Path(self.input or "").suffix.lower())
-        return self.format if self.format in _DOCUMENT_FORMATS.values() else None
+            return DOCUMENT_ENDINGS.get(Path(self.input or "").suffix.lower())
+        return self.format if self.format in DOCUMENT_FORMATS else None
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -134,6 +134,8 @@ class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     program: ClassVar = "mt-eval"
+    outputs: ClassVar = ("report", "attention_html", "attention_png")
+    """Settings that name a file to write."""
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
@@ -306,6 +308,7 @@ class ExportJob(Checked):
         super().__post_init__()
         require(bool(self.output), "no output given: set output=FOLDER")
         require(
-            self.compute_type is None or self.format in ("ctranslate2", "argos"),
-            f"compute_type={self.compute_type} applies to format=ctranslate2 and argos only",
+            self.compute_type is None or self.format in QUANTIZED_FORMATS,
+            f"compute_type={self.compute_type} applies to "
+            f"format={' and '.join(QUANTIZED_FORMATS)} only",
         )

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from transformer_mt import run_layout
@@ -49,11 +50,13 @@ from transformer_mt.data.subwords.tokenizer import (
     vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, fingerprint, mtdata, read_pairs
+from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
+from transformer_mt.protocols import Download
+from transformer_mt.registries import SOURCE_DOWNLOADS
 
 log = logging.getLogger(__name__)
 
@@ -196,19 +199,18 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
 def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources by absolute paths; a corpus of mtdata as files in the cache, downloaded once.
+    """The sources by absolute paths; what is to be downloaded as files in the cache, once.
 
     Raises:
         InputError: A corpus cannot be downloaded, or is in other languages.
     """
     local = []
     for source in map(SourceConfig.with_absolute_paths, sources):
-        if source.mtdata is not None:
-            languages = data.languages(source)
-            mtdata.check_languages(source, *languages)
-            entry = cache_dir / "mtdata" / source.mtdata
-            cache.build_once(entry, partial(mtdata.download, source.mtdata))
-            source = mtdata.as_files(source, entry, *languages)
+        if (path := SOURCE_DOWNLOADS.get(source.kind)) is not None:
+            download: Download = resolve_name(path)(source, *data.languages(source))
+            entry = cache_dir / source.kind / source.name
+            cache.build_once(entry, download.fetch)
+            source = download.files(entry)
         local.append(source)
     return local
 

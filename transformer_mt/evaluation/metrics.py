@@ -17,7 +17,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from transformer_mt.config.data import BLEU_OF_NORMALIZATION
-from transformer_mt.data.text.languages import UNSPACED, base_language
+from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
@@ -34,8 +34,8 @@ def bleu(language: str) -> Metric:
     # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
     language = "zh" if language == "yue" else language
     try:
-        # force: sacreBLEU warns, in three lines, of a call with 100 lines that end in " .", but the
-        # lines come in hundreds here; score_diagnostics.py reports tokenised text and subwords.
+        # force: sacreBLEU warns, in three lines, of 100 lines that end in " ." in one call. Calls
+        # here have 100 lines, and score_diagnostics.py reports tokenised text and subwords.
         return BLEU(trg_lang=language, force=True)
     except RuntimeError as error:  # sacreBLEU: MeCab is not installed
         raise InputError(

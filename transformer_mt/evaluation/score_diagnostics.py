@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import regex
 
-from transformer_mt.data.text.languages import base_language
+from transformer_mt.config.languages import base_language
 
 TOKENISED_SHARE = 0.1
 """Output looks tokenised if more than this share of its lines has traces of tokenisation."""

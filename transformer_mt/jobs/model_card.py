@@ -12,18 +12,21 @@ from contextlib import suppress
 from importlib import resources
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
+from transformer_mt.config.languages import base_language
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.data.text.languages import base_language
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
+from transformer_mt.protocols import Picture
+from transformer_mt.registries import MODEL_CARD_PICTURES
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -214,10 +217,8 @@ def _hardware(start: dict[str, Any]) -> str:
 
 def _draw_curves(run_dir: Path, path: Path) -> bool:
     """Draws loss and validation scores; False if there is nothing to draw."""
-    from transformer_mt.evaluation import charts  # loads matplotlib: a second
-
-    image = charts.curve_image(read_records(run_dir))
-    if image is None:
+    draw: Picture = resolve_name(MODEL_CARD_PICTURES["curves"])
+    if (image := draw(read_records(run_dir))) is None:
         return False
     with atomic(path) as temporary:
         temporary.write_bytes(image)

@@ -16,8 +16,9 @@ from support.models import (
 )
 
 from transformer_mt.config import DecodeConfig, TranslateJob
+from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines.engine import length_penalty
+from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -236,10 +237,10 @@ def test_translate_job_can_override_every_decoding_setting() -> None:
 
 
 def test_seed_needs_sampling() -> None:
-    job = TranslateJob(model="x", seed=3)
+    given = search_settings(TranslateJob(model="x", seed=3))
     with pytest.raises(InputError, match="seed applies to sampling only"):
-        DecodeConfig().with_settings(job)
-    assert DecodeConfig(sampling=True).with_settings(job) == DecodeConfig(sampling=True, seed=3)
+        DecodeConfig().with_settings(given)
+    assert DecodeConfig(sampling=True).with_settings(given) == DecodeConfig(sampling=True, seed=3)
 
 
 def test_damaged_weights_are_reported(make: Make) -> None:

@@ -24,8 +24,8 @@ from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.engine import Hypothesis
 from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.translator import Translation, Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.model.decoder_state import DecoderState

@@ -10,7 +10,7 @@ import torch
 from transformer_mt import compose
 from transformer_mt.cli.main import main
 from transformer_mt.config import TrainJob, config_dir
-from transformer_mt.data.text.sources import mtdata
+from transformer_mt.contrib.corpora.mtdata import MtdataCorpus
 from transformer_mt.errors import UsageError
 from transformer_mt.jobs import corpus_size
 from transformer_mt.jobs.corpus_size import size_warning
@@ -69,13 +69,13 @@ def test_paths_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(_: str, folder: Path) -> None:
+    def fetch(_: MtdataCorpus, folder: Path) -> None:
         (folder / "train-parts").mkdir()
         for lang in ("deu", "eng"):
             with gzip.open(folder / f"train-parts/Local-x-1-deu-eng.{lang}.gz", "wt") as file:
                 file.write("a b\n" * 20_000)
 
-    monkeypatch.setattr(mtdata, "download", download)
+    monkeypatch.setattr(MtdataCorpus, "fetch", fetch)
     given = [*overrides(tmp_path, 3), "data.train=[{mtdata: Local-x-1-deu-eng}]"]
     given.append(f"cache_dir={tmp_path}/cache")
     assert compose(["model=auto", *given]) == compose(["experiment=pairs_30k", *given])

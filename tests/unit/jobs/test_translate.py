@@ -40,7 +40,7 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.decode.engines import selection as engine
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.selection import EngineRequest
+from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -51,7 +51,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
     if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
     return folder
 
 
@@ -488,7 +488,7 @@ def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixt
             parameter.fill_(3e38)
     ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
     if find_spec("ctranslate2") is not None:
-        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
     lines.write_text("the dog\n")
     settings: dict[str, Any] = {"model": str(folder), "input": str(lines)}
     for more in ({}, {"score": str(lines)}, {"engine": "torch"}):

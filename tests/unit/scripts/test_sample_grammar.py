@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-import sample
+from sample import corpus
 from sample.clauses import (
     Clause,
     asked,
@@ -215,7 +215,7 @@ def test_clauses_are_joined_with_their_commas_and_reflexives(
 
 
 def test_sizes_and_disjoint_splits() -> None:
-    pairs = {split: sample.sample_pairs(split) for split in SPLITS}
+    pairs = {split: corpus.sample_pairs(split) for split in SPLITS}
     assert {s: len(p) for s, p in pairs.items()} == {"train": 40_000, "valid": 500, "test": 1_000}
     everything = [pair for split in SPLITS for pair in pairs[split]]
     for side in (0, 1):
@@ -225,7 +225,7 @@ def test_sizes_and_disjoint_splits() -> None:
 def test_every_held_out_word_occurs_in_train() -> None:
     def words(split: str, side: int) -> Counter[str]:
         return Counter(
-            re.findall(r"[\w'-]+", " ".join(p[side] for p in sample.sample_pairs(split)))
+            re.findall(r"[\w'-]+", " ".join(p[side] for p in corpus.sample_pairs(split)))
         )
 
     for side in (0, 1):
@@ -240,13 +240,13 @@ def test_text_is_clean_and_of_textbook_length() -> None:
         r"[A-ZÄÖÜ][A-Za-zÄÖÜäöüßé']*([ -]|, |[A-Za-zÄÖÜäöüßé'])*[a-zA-Zäöüßé][.?!]"
     )
     for split in SPLITS:
-        for pair in sample.sample_pairs(split):
+        for pair in corpus.sample_pairs(split):
             for text in pair:
                 assert pattern.fullmatch(text), text
                 assert "  " not in text, text
                 assert " ," not in text, text
             assert pair[0][-1] == pair[1][-1], pair
-    lengths = sorted(len(en.split()) for en, _ in sample.sample_pairs("train"))
+    lengths = sorted(len(en.split()) for en, _ in corpus.sample_pairs("train"))
     assert lengths[0] >= 2
     assert lengths[-1] <= 22
     assert 7 <= lengths[len(lengths) // 2] <= 11
@@ -270,7 +270,7 @@ def test_subordinate_clauses_end_with_their_finite_verb() -> None:
     lexical = set(FINITE.split())
     lexical |= {f.verb.prefix + form for f in FRAMES.values() for form in f.verb.present}
     found = Counter[str]()
-    for _, de in sample.sample_pairs("train"):
+    for _, de in corpus.sample_pairs("train"):
         for match in _SUBORDINATE.finditer(de):
             conjunction = match[1].lower()
             if match[1] in ("als", "Warum"):
@@ -281,12 +281,12 @@ def test_subordinate_clauses_end_with_their_finite_verb() -> None:
 
 
 def test_a_comma_stands_before_every_subordinating_conjunction() -> None:
-    for _, de in sample.sample_pairs("train"):
+    for _, de in corpus.sample_pairs("train"):
         assert not re.search(r"[^,] (weil|dass|ob|obwohl|wenn)\b", de), de
 
 
 def test_prepositions_govern_their_case_and_contract() -> None:
-    text = "\n".join(de for _, de in sample.sample_pairs("train"))
+    text = "\n".join(de for _, de in corpus.sample_pairs("train"))
     assert not re.search(r"\b(in dem|an dem|zu dem|zu der|in das|von dem)\b", text)
     own = "(mein|dein|sein|ihr|unser)"
     assert not re.search(rf"\b(mit|von|aus|seit|zu) (die|das|eine?|{own}e?)\b", text)
@@ -295,7 +295,7 @@ def test_prepositions_govern_their_case_and_contract() -> None:
 
 
 def test_english_articles_agree_with_the_sound() -> None:
-    text = " ".join(en for en, _ in sample.sample_pairs("train")).lower()
+    text = " ".join(en for en, _ in corpus.sample_pairs("train")).lower()
     assert not re.search(r"\ba [aeio]|\ban (?!hour)[^aeiou]", text)
     assert not re.search(r"\bthis \w+s (are|were)\b", text)
 
@@ -303,25 +303,25 @@ def test_english_articles_agree_with_the_sound() -> None:
 @pytest.mark.parametrize("split", ["validation", "Train", ""])
 def test_an_unknown_split_is_rejected_with_the_known_ones(split: str) -> None:
     with pytest.raises(ValueError, match="train, valid or test"):
-        sample.sample_pairs(split)
+        corpus.sample_pairs(split)
 
 
 def test_they_put_is_never_left_between_present_and_past() -> None:
     past = re.compile(r"yesterday|this morning|on (Mon|Tues|Wednes|Thurs|Satur)day\b|ago|last week")
     statement = re.compile(r"(They|.+ (that|whether|when|where|why) they) put ")
-    told = [en for en, _ in sample.sample_pairs("train") if statement.match(en)]
+    told = [en for en, _ in corpus.sample_pairs("train") if statement.match(en)]
     assert told
     assert not [en for en in told if not past.search(en)]
 
 
 def test_callers_cannot_change_the_corpus() -> None:
-    first = sample.sample_pairs("valid")
+    first = corpus.sample_pairs("valid")
     first.clear()
-    assert len(sample.sample_pairs("valid")) == 500
+    assert len(corpus.sample_pairs("valid")) == 500
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_shipped_text_is_what_the_grammar_generates(split: str) -> None:
     from support.sample import sample_pairs
 
-    assert sample_pairs(split) == sample.sample_pairs(split)
+    assert sample_pairs(split) == corpus.sample_pairs(split)

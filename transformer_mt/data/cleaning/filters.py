@@ -20,7 +20,7 @@ from typing import Any
 import regex
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.data.text.languages import UNSPACED, base_language, foreign_letter
+from transformer_mt.config.languages import UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
@@ -244,7 +244,7 @@ FILTERS = (
 
 DUPLICATE_KEYS: dict[str, Callable[[Pair], str]] = {
     "duplicate_pair": "\n".join,
-    "duplicate_source": lambda pair: pair.src or pair.tgt,  # monolingual text has no source
+    "duplicate_source": lambda pair: pair.src,
     "duplicate_target": lambda pair: pair.tgt,
 }
 """Filters that compare pairs with each other → the text that they compare, by its hash. Of several

@@ -33,8 +33,10 @@ _UNPACKERS = {
 }
 """Magic number of each compressed format, never the start of a text → unpacking command."""
 
-READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading a damaged file raises, plain or compressed."""
+
+_BLOCK_BYTES = 2**20
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(
@@ -102,7 +104,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     number = 0
     try:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
-        refuse_compressed(first, name)
+        _refuse_compressed(first, name)
         if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise InputError(
                 f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
@@ -110,19 +112,39 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         for line in chain([first] if first else [], stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except READ_ERRORS as error:
-        raise damaged(name, number, error) from error
+    except _READ_ERRORS as error:
+        raise _damaged(name, number, error) from error
 
 
-def refuse_compressed(first: bytes, name: str) -> None:
+def read_blocks(path: str | Path) -> Iterator[bytes]:
+    """Streams a file of any encoding in blocks of bytes, decompressed as by ``open_binary``.
+
+    Raises:
+        InputError: The file cannot be opened, is damaged, or is compressed without a suffix that
+            says so.
+    """
+    line = 1
+    with open_binary(path) as stream:
+        try:
+            block = stream.read(_BLOCK_BYTES)
+            _refuse_compressed(block, str(path))
+            while block:
+                yield block
+                line += block.count(b"\n")
+                block = stream.read(_BLOCK_BYTES)
+        except _READ_ERRORS as error:
+            raise _damaged(str(path), line, error) from error
+
+
+def _refuse_compressed(first: bytes, name: str) -> None:
     """Raises ``InputError`` if a file that should be text starts as a compressed file does."""
     for magic, command in _UNPACKERS.items():
         if first.startswith(magic):
             raise InputError(f"{name} is compressed: decompress it with {command}")
 
 
-def damaged(name: str, line: int, error: Exception) -> InputError:
-    """The error of a file that cannot be read beyond a line, by one of ``READ_ERRORS``."""
+def _damaged(name: str, line: int, error: Exception) -> InputError:
+    """The error of a file that cannot be read beyond a line, by one of ``_READ_ERRORS``."""
     return InputError(
         f"{name}: damaged or incomplete after line {line} ({error}): copy or download it again"
     )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 
 from transformer_mt.config import DataConfig
-from transformer_mt.data.text.languages import base_language
+from transformer_mt.config.languages import base_language
 from transformer_mt.data.text.tags import split_tag
 
 _PUNCTUATION = {

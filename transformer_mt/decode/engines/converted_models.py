@@ -1,4 +1,4 @@
-"""Models converted to CTranslate2: where they are kept, and which of them may be used.
+"""The CTranslate2 engine of a model: where its conversion is kept, and which ones may be used.
 
 This module does not load PyTorch: the weights are needed only where there is no conversion yet.
 """
@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import ModelConfig
+from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.engine import UnavailableError
+from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 
-if TYPE_CHECKING:  # which imports this module
-    from transformer_mt.decode.engines.selection import EngineRequest
+if TYPE_CHECKING:
+    from transformer_mt.decode.engines.torch_engine import TorchEngine
 
 log = logging.getLogger(__name__)
-
-SINUSOIDS = 2048
-"""Number of sinusoidal positions of a converted model; the model itself has no limit. The longest
-sequence, start or end symbol included, that CTranslate2 translates."""
 
 _VERSION = 2
 """Version of the conversion; when it changes, models are converted again."""
@@ -35,7 +33,7 @@ def check_shape(config: ModelConfig) -> None:
             )
 
 
-def find_or_convert(request: "EngineRequest", compute_type: str) -> Path:
+def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
     """The folder of a request's converted model; converts it unless that was done before.
 
     It is ``ctranslate2/COMPUTE_TYPE`` in the model folder or, where that cannot be written or has
@@ -79,9 +77,37 @@ def _was_made_from(record: dict[str, Any], converted: Path) -> bool:
         return False
 
 
-def _convert(request: "EngineRequest", target: Path, record: dict[str, Any]) -> None:
+def _convert(request: EngineRequest, target: Path, record: dict[str, Any]) -> None:
     from transformer_mt.decode.engines.ctranslate2_conversion import save  # loads PyTorch
 
     with files.new_folder(target, replace=True) as folder:
         save(folder, request.models[0], request.tokenizer, request.folder, target.name)
         files.write_json(folder / _MADE_FROM, record)
+
+
+def build(request: EngineRequest) -> CTranslate2Engine:
+    """Builds the CTranslate2 engine, and converts the model unless that was done before."""
+    if request.torch_only:
+        raise UnavailableError(
+            f"engine=ctranslate2 does not support {', '.join(request.torch_only)}: set engine=torch"
+        )
+    compute_type = "int8"
+    if request.compute_type != "fast":
+        compute_type = torch_compute_type(request.compute_type, request.device)
+    check_available(compute_type, request.device)
+    check_shape(request.trained.model)
+
+    def torch_engine() -> "TorchEngine":
+        from transformer_mt.decode.engines.torch_engine import build  # loads PyTorch
+
+        return build(request, compute_type="float32")
+
+    return CTranslate2Engine(
+        find_or_convert(request, compute_type),
+        request.tokenizer,
+        request.trained.model,
+        request.config,
+        torch_engine,
+        compute_type=compute_type,
+        device=request.device,
+    )

@@ -1,15 +1,12 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Protocol
 
 from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.decode.hypothesis import Hypothesis, Prefix
 from transformer_mt.errors import InputError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 TokenPair = tuple[list[int], list[int]]
 """Token ids of a source and of its translation, without special symbols."""
@@ -20,38 +17,12 @@ WordIds = tuple[list[int], list[int]]
 Link = tuple[int, int]
 """A source word and a word of the translation, each counted from 0."""
 
-Length = TypeVar("Length", float, "Tensor")
-
 CPU_BATCH_TOKENS = 8192
 """Maximum number of tokens of a batch on a CPU, padding and beams included."""
 
-
-@dataclass(frozen=True)
-class Prefix:
-    """The beginning of a translation: tokens, and then perhaps a word that may not be finished."""
-
-    tokens: Sequence[int] = ()
-    word: Sequence[Mapping[int, int]] = ()
-    """For each number of its characters, the tokens that may follow once so many are spelled, and
-    the number of characters that are spelled then; any token may follow the last character."""
-
-    def __len__(self) -> int:
-        """Number of tokens of the translation that it may take."""
-        return len(self.tokens) + len(self.word)
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """A finished translation of a sentence."""
-
-    tokens: list[int]
-    """Token ids, without start and end symbols."""
-    log_prob: float
-    """Sum of the log-probabilities of the tokens and of the end symbol."""
-    score: float
-    """``log_prob`` divided by the length penalty; hypotheses are ranked by it."""
-    token_log_probs: list[float] = field(default_factory=list)
-    """Terms of ``log_prob``, the end symbol's last; empty if the engine did not provide them."""
+SINUSOIDS = 2048
+"""Number of sinusoidal positions of a model converted to CTranslate2; the model itself has no
+limit. The longest sequence, start or end symbol included, that CTranslate2 translates."""
 
 
 class UnavailableError(InputError):
@@ -98,12 +69,6 @@ class Engine(Protocol):
 
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
         """Links each word of given translations to a word of its source."""
-
-
-def length_penalty(length: Length, alpha: float) -> Length:
-    """GNMT's lp(Y) = ((5 + |Y|) / 6)^α (Wu et al. 2016, eq. 14); |Y| counts the end symbol."""
-    penalty: Length = ((5 + length) / 6) ** alpha
-    return penalty
 
 
 def max_tokens(config: ModelConfig) -> int:

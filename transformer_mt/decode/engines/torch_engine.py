@@ -1,6 +1,7 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
@@ -13,18 +14,19 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,
-    Hypothesis,
     Link,
-    Prefix,
     TokenPair,
     WordIds,
     max_output_tokens,
     max_tokens,
 )
+from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
+from transformer_mt.decode.hypothesis import Hypothesis, Prefix
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import NAN_MESSAGE, ConstrainedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
+from transformer_mt.kernels import hardware
 from transformer_mt.model.attention_maps import cross_attention_maps
 from transformer_mt.model.transformer import Transformer, for_inference
 
@@ -310,3 +312,24 @@ def word_alignment(
     for word, row in zip(target_words, weights, strict=True):
         table[word].index_add_(0, words[in_word], row[in_word])
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
+
+
+def build(request: EngineRequest, *, compute_type: str | None = None) -> TorchEngine:
+    """Builds the PyTorch engine, for another type than the requested one if it is given."""
+    compute_type = compute_type or request.compute_type
+    if compute_type == "int8":
+        because = f", which does not support {', '.join(request.torch_only)}"
+        raise InputError(
+            f"compute_type=int8 needs engine=ctranslate2{because if request.torch_only else ''}: "
+            "set compute_type=float32 or bfloat16"
+        )
+    if compute_type == "float16" and request.device == "cpu":
+        raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
+    if request.device == "cpu":
+        hardware.keep_freed_memory()
+        if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
+            torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
+    for model in request.models:
+        model.to(request.device)
+    dtype = getattr(torch, torch_compute_type(compute_type, request.device))
+    return TorchEngine(request.models, request.config, dtype)

@@ -5,7 +5,7 @@ from functools import cached_property
 
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.engine import Prefix
+from transformer_mt.decode.hypothesis import Prefix
 from transformer_mt.decode.lines.alignment import WORD_START
 from transformer_mt.errors import InputError
 

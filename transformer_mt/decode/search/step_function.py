@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from transformer_mt.decode.engines.engine import Prefix
+from transformer_mt.decode.hypothesis import Prefix
 
 NAN_MESSAGE = (
     "the model's output is not a number: its weights are damaged, or its training diverged"

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.config import CleaningConfig
+from transformer_mt.config import CleaningConfig, languages
 from transformer_mt.data.cleaning import filters
 from transformer_mt.data.cleaning.filters import SideFilter
-from transformer_mt.data.text import languages
 from transformer_mt.errors import InputError
 
 GOOD = [

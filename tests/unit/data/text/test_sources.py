@@ -27,8 +27,9 @@ from support.paths import SHARED_DATA
 from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
-from transformer_mt.data.text.sources import READERS, Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.errors import InputError
+from transformer_mt.registries import SOURCE_DOWNLOADS, SOURCE_READERS
 
 needs_shared = pytest.mark.skipif(not SHARED_DATA.is_dir(), reason=f"{SHARED_DATA} is absent")
 
@@ -604,7 +605,7 @@ def test_sample_in_both_directions() -> None:
 
 
 def test_every_kind_of_source_has_a_reader_and_fields() -> None:
-    assert {*READERS, "mtdata"} == set(SOURCE_FIELDS)  # mtdata downloads src+tgt
+    assert {*SOURCE_READERS, *SOURCE_DOWNLOADS} == set(SOURCE_FIELDS)
     names = set(COMMON_FIELDS).union(*SOURCE_FIELDS.values())
     assert {f.name for f in fields(SourceConfig)} == names
 

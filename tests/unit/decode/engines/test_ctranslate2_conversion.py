@@ -23,7 +23,8 @@ from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import check_shape, find_or_convert
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engines.selection import open_engine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -36,11 +37,11 @@ def random_weights(folder: Path, model: Transformer | None = None) -> EngineRequ
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
     data = replace(JOB.data, cleaning=replace(JOB.data.cleaning, max_tokens=20))
     model_folder.write_config(folder, replace(JOB, data=data, model=model.config))
-    return EngineRequest(folder, device="cpu")
+    return EngineRequest.open(folder, device="cpu")
 
 
 def convert(folder: Path, compute_type: str = "float32") -> Path:
-    return find_or_convert(EngineRequest(folder, device="cpu"), compute_type)
+    return find_or_convert(EngineRequest.open(folder, device="cpu"), compute_type)
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
 def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) -> None:
     model, _, _ = model_folder.load_model(folder)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    request = EngineRequest(folder, device="cpu")
+    request = EngineRequest.open(folder, device="cpu")
     whole = find_or_convert(request, "float32")
     small = find_or_convert(request, "int8")
     model = request.models[0]
@@ -234,7 +235,7 @@ def test_one_of_several_processes_says_that_it_has_converted(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others have waited for it."""
-    requests = [EngineRequest(folder, device="cpu") for _ in range(3)]
+    requests = [EngineRequest.open(folder, device="cpu") for _ in range(3)]
     barrier = threading.Barrier(3)
     check = converted_models._was_made_from
 
@@ -259,7 +260,7 @@ def test_the_cache_can_be_moved(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     place = convert(folder)
     assert place.is_relative_to(tmp_path / "xdg" / "transformer_mt")
-    moved = EngineRequest(folder, device="cpu", cache_dir=str(tmp_path / "moved"))
+    moved = EngineRequest.open(folder, device="cpu", cache_dir=str(tmp_path / "moved"))
     place = find_or_convert(moved, "float32")
     assert place.is_relative_to(tmp_path / "moved")
 
@@ -267,7 +268,7 @@ def test_the_cache_can_be_moved(
 def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:
     """PyTorch reads the weights only when a sentence needs it, which may be hours later."""
     convert(folder)
-    engine = open_engine("ctranslate2", EngineRequest(folder, device="cpu"))
+    engine = open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
     newer = random_model()
     with torch.no_grad():
         newer.embedding.weight[5, 5] += 1

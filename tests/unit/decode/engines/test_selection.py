@@ -19,11 +19,13 @@ from support.paths import ROOT
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.decode.engines import selection
+from transformer_mt.decode.engines import converted_models, selection
+from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import UnavailableError
-from transformer_mt.decode.engines.selection import EngineRequest, open_engine
+from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engines.selection import open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -56,10 +58,12 @@ def choose(
     monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
     monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
-    monkeypatch.setattr(selection, "_pick_device", lambda name: name)
-    monkeypatch.setattr(selection, "find_or_convert", lambda *_: Path())
+    monkeypatch.setattr(request_module, "_pick_device", lambda name: name)
+    monkeypatch.setattr(converted_models, "find_or_convert", lambda *_: Path())
     monkeypatch.setattr(
-        selection, "CTranslate2Engine", lambda *_, compute_type, **__: Built("ct2", compute_type)
+        converted_models,
+        "CTranslate2Engine",
+        lambda *_, compute_type, **__: Built("ct2", compute_type),
     )
 
     def chosen(
@@ -73,7 +77,7 @@ def choose(
         model_folder.write_config(
             tmp_path, replace(JOB, model=model, decode=DecodeConfig(**settings))
         )
-        request = EngineRequest(
+        request = EngineRequest.open(
             tmp_path, ensemble=ensemble, device=device, compute_type=compute_type
         )
         caplog.clear()
@@ -88,7 +92,7 @@ def choose(
 def test_auto_is_bfloat16_on_a_gpu_that_has_it(
     choose: Any, compute_type: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selection, "check_available", lambda *_: None)
+    monkeypatch.setattr(converted_models, "check_available", lambda *_: None)
     for fast in (False, True):
         monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
         assert choose(compute_type=compute_type) == ("ct2 float32", [])
@@ -172,7 +176,7 @@ def test_an_unavailable_ctranslate2_is_reported(
     def fail(*_: object) -> None:
         raise UnavailableError("cannot store it")
 
-    monkeypatch.setattr(selection, "find_or_convert", fail)
+    monkeypatch.setattr(converted_models, "find_or_convert", fail)
     assert choose() == ("torch float32", ["cannot store it; using engine=torch"])
     with pytest.raises(InputError, match="cannot store it"):
         choose("ctranslate2")
@@ -211,7 +215,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
     (folder / "m").rename(folder / run_layout.TOKENIZER)
     model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
-    find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+    find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
     lines = [*random_lines(9, 9), ""]
     source.write_text("".join(f"{line}\n" for line in lines))
     command = [sys.executable, "-c", CHILD, f"model='{folder}'", "device=cpu"]

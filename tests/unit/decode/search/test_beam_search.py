@@ -25,7 +25,7 @@ from support.search_tables import (
 )
 from torch import Tensor
 
-from transformer_mt.decode.engines.engine import Hypothesis, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import beam_search
 
 

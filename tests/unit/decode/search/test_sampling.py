@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.search_tables import BOS, EOS, Table, TableModel
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.decode.engines.engine import Hypothesis, Prefix, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, Prefix, length_penalty
 from transformer_mt.decode.search.sampling import sample, sample_tokens
 from transformer_mt.decode.search.step_function import ConstrainedStep
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
 
 from transformer_mt.decode.engines import engine
-from transformer_mt.decode.engines.engine import Hypothesis
+from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.step_function import ConstrainedStep, repeating_tokens
 

@@ -1,35 +1,25 @@
 """Sentence pairs from files, datasets, test sets and the built-in sample.
 
 To add a kind of source: its fields in ``SourceConfig`` and ``SOURCE_FIELDS``, and its reader in
-``READERS``.
+``SOURCE_READERS``.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources import files, tables, tmx
-from transformer_mt.data.text.sources.files import Pair
+from transformer_mt.data.text.lines import read_blocks
+from transformer_mt.data.text.sources.files import SAMPLE_VERSION
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
+from transformer_mt.protocols import Pair, Reader
+from transformer_mt.registries import SOURCE_READERS
 
-__all__ = ["READERS", "Pair", "fingerprint", "read_pairs"]
-
-READERS: dict[str, Callable[[SourceConfig, str, str], Iterator[Pair]]] = {
-    "src+tgt": files.read_text,
-    "tsv": files.read_tsv,
-    "jsonl": files.read_jsonl,
-    "parquet": tables.read_parquet,
-    "tmx": tmx.read_tmx,
-    "hub": tables.read_hub,
-    "testset": files.read_testset,
-    "sample": files.read_sample,
-}
-"""Reader of each ``SourceConfig.kind``, called with the source and the two languages. A corpus of
-mtdata becomes ``src+tgt`` before, with its download (``data/prepare.py``)."""
+__all__ = ["Pair", "fingerprint", "read_pairs"]
 
 
 def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
@@ -43,7 +33,8 @@ def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str)
     """
     for source in sources:
         languages = source.src_lang or src_lang, source.tgt_lang or tgt_lang
-        pairs = READERS[source.kind](source, *languages)
+        reader: Reader = resolve_name(SOURCE_READERS[source.kind])
+        pairs = reader(source, *languages, read_blocks)
         if (first := next(pairs, None)) is None:
             raise InputError(f"{source} has no pairs: leave it out, or download it again")
         for pair in chain([first], pairs):
@@ -66,7 +57,7 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
         else:
             values[key] = _file_identity(path)
     if source.sample is not None:
-        values["version"] = files.SAMPLE_VERSION
+        values["version"] = SAMPLE_VERSION
     return values
 
 

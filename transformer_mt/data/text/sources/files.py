@@ -4,12 +4,12 @@ import json
 from collections.abc import Collection, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.languages import base_language
+from transformer_mt.config.languages import base_language
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.errors import InputError, first_line
+from transformer_mt.protocols import Pair
 
 SAMPLE_VERSION = 1
 """Version of the built-in sample's text, part of its fingerprint."""
@@ -17,14 +17,7 @@ SAMPLE_VERSION = 1
 _SAMPLE = Path(__file__).with_name("sample_corpus")
 
 
-class Pair(NamedTuple):
-    """A sentence and its translation, each one line of text."""
-
-    src: str
-    tgt: str
-
-
-def read_text(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+def read_text(source: SourceConfig, *_: object) -> Iterator[Pair]:
     """Streams a pair of line-aligned text files."""
     assert source.src is not None
     assert source.tgt is not None
@@ -49,13 +42,13 @@ def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
         yield Pair(src, tgt)
 
 
-def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[Pair]:
+def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
     """Streams two columns of a TSV file without a header.
 
     Raises:
         InputError: A line has too few columns, or another number of them than the first.
     """
-    src, tgt = (int(column) for column in chosen_columns(source, "1", "2"))
+    src, tgt = (int(column) for column in source.columns("1", "2"))
     needed, columns = max(src, tgt), 0
     for number, line in enumerate(read_lines(source.name), 1):
         values = line.split("\t")
@@ -69,9 +62,9 @@ def read_tsv(source: SourceConfig, _src_lang: str, _tgt_lang: str) -> Iterator[P
         yield Pair(values[src - 1], values[tgt - 1])
 
 
-def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two fields of a JSON-lines file."""
-    columns = chosen_columns(source, src_lang, tgt_lang)
+    columns = source.columns(src_lang, tgt_lang)
     for number, line in enumerate(read_lines(source.name), 1):
         where = f"{source.name}, line {number}"
         try:
@@ -86,7 +79,7 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[P
         yield Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
 
 
-def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams a test set, with the first of its references."""
     assert source.testset is not None
     assert source.langs is not None
@@ -134,7 +127,7 @@ def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
     return Path(source), [Path(path) for path in references]
 
 
-def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams a split of the built-in English–German sample, in either direction.
 
     The splits have 40,000 (``train``), 500 (``valid``) and 1,000 (``test``) pairs.
@@ -150,16 +143,6 @@ def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[
     for line in read_lines(_SAMPLE / f"{source.sample}.tsv.zst"):
         english, german = line.split("\t")
         yield Pair(english, german) if src_lang == "en" else Pair(german, english)
-
-
-def chosen_columns(source: SourceConfig, src_default: str, tgt_default: str) -> tuple[str, str]:
-    """Source and target column of a source, which must differ."""
-    src, tgt = source.src_column or src_default, source.tgt_column or tgt_default
-    if src == tgt:
-        raise InputError(
-            f"{source}: source and target are both column {src}; set src_column and tgt_column"
-        )
-    return src, tgt
 
 
 def find_column(column: str, names: Collection[str], where: str) -> str:

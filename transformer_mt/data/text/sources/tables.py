@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
-from transformer_mt.data.text.sources.files import Pair, chosen_columns, find_column, one_line
+from transformer_mt.data.text.sources.files import find_column, one_line
 from transformer_mt.errors import InputError, first_line
+from transformer_mt.protocols import Pair
 
 if TYPE_CHECKING:  # slow to import, and few runs need them
     import datasets
     import pyarrow as pa
 
 
-def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two columns of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path, columns = source.name, chosen_columns(source, src_lang, tgt_lang)
+    path, columns = source.name, source.columns(src_lang, tgt_lang)
     with open_binary(path) as stream:
         try:
             file = pq.ParquetFile(stream)
@@ -32,9 +33,9 @@ def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator
             raise InputError(f"{path}: damaged, or not a Parquet file ({reason})") from error
 
 
-def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two columns of a Hugging Face dataset."""
-    columns = chosen_columns(source, src_lang, tgt_lang)
+    columns = source.columns(src_lang, tgt_lang)
     dataset = _load_dataset(source)
     src, tgt = _find_columns(columns, dataset.features.arrow_schema, str(source))
     tables = dataset.with_format("arrow").iter(batch_size=10_000)

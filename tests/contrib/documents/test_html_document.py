@@ -1,0 +1,215 @@
+"""HTML pages: their text is translated, and everything else stays byte for byte."""
+
+import random
+import time
+from html import unescape
+
+import pytest
+from support.documents import capitals, parsed, tags
+
+from transformer_mt.contrib.documents.html_document import HtmlDocument
+from transformer_mt.errors import InputError
+
+
+def translated(page: str, *, reverse: bool = False) -> str:
+    return capitals(parsed(HtmlDocument, page), reverse=reverse)
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en-US" class=no-js>
+<head>
+  <meta charset="utf-8"><title>Boats &amp; ships</title>
+  <style>p > a { content: "text" }</style>
+  <script>if (a < b && c) document.write("<p>text</p>");</script>
+  <!-- a comment with <p>a tag</p> -->
+</head>
+<body onload='go("now")'>
+  <h1>Boats<a class="headerlink" href="#boats" title="Link to this heading">¶</a></h1>
+  <p id=first
+     class="lead">A <a href="x?a=1&b=2" title="x < y">small <b>red</b></a> boat&nbsp;&mdash; it.<br>
+     On a new line, AT&T.
+  <ul><li>A man<li><a href="dog.html">A dog</a></ul>
+  <img src="boat.png" alt='A "boat"'> <input placeholder=Search aria-label="Search here">
+  <p>Call <code>sail(<i>fast</i>)</code>, or {name} at https://boats.org/.</p>
+  <p><i class="icon"></i> 1 &lt; 2 and <!-- why? --> so on</p>
+  <pre>  a  <b>b</b></pre><td>os.path</td><svg><text>no</text></svg>
+</body>
+</html>
+"""
+
+
+def test_a_page() -> None:
+    assert translated(PAGE) == (
+        PAGE.replace("Boats &amp; ships", "BOATS &amp; SHIPS")
+        .replace('lang="en-US"', 'lang="de"')
+        .replace(">Boats<", ">BOATS<")
+        .replace("Link to this heading", "LINK TO THIS HEADING")
+        .replace('title="x < y">small <b>red</b>', 'title="X &lt; Y">SMALL <b>RED</b>')
+        .replace("boat&nbsp;&mdash; it.<br>", "BOAT\xa0— IT.<br>")
+        .replace("On a new line, AT&T.", "ON A NEW LINE, AT&amp;T.")
+        .replace("A man", "A MAN")
+        .replace("A dog", "A DOG")
+        .replace('A "boat"\'', "A &quot;BOAT&quot;'")
+        .replace("placeholder=Search", 'placeholder="SEARCH"')
+        .replace('"Search here"', '"SEARCH HERE"')
+        .replace("Call ", "CALL ")
+        .replace(", or {", ", OR {")
+        .replace("} at ", "} AT ")
+        .replace("2 and ", "2 AND ")
+        .replace("> so on<", "> SO ON<")
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "",
+        "<p></p><br/>\r\n",
+        "<pre>text</pre>",
+        "<p translate=no>text <b>text</b></p>",
+        "<p class='a notranslate'>text</p>",
+        "<p lang=fr>texte</p>",
+        "<body translate='no'><p>text</body>",
+        "<script>text",
+        "<!-- text",
+        "5 <![CDATA[ text",
+        "5 <?php text <p>",
+        "<p>12:30 &amp; 5 %</p>",
+        "<td>module.function()</td>",
+        "<code>text</code><textarea>text</textarea><math><mtext>text</mtext></math>",
+        "<a href=text",
+        "<p title=''>\ufeff</p>",
+    ],
+)
+def test_untranslated(page: str) -> None:
+    assert translated(page) == page
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (
+            "<body translate=no><p>no<p translate=yes>yes",
+            "<body translate=no><p>no<p translate=yes>YES",
+        ),
+        ("<li translate=no>no<li>yes", "<li translate=no>no<li>YES"),
+        ("See <span translate=no>Foo</span> now", "SEE <span translate=no>Foo</span> NOW"),
+        ("<b>one<p>two</b> three</p>", "<b>ONE<p>TWO</b> THREE</p>"),
+        ("a < b, <3 </ x> &lt;p> &notit; &", "A &lt; B, &lt;3 </ x> &lt;P&gt; ¬IT; &amp;"),
+        ("<p>one<br/>two<hr>three", "<p>ONE<br/>TWO<hr>THREE"),
+        ("<b>one</b>/<i>two</i><code>x</code>", "<b>ONE</b>/<i>TWO</i><code>x</code>"),
+        ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
+        ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
+        ("<HTML LANG=en><P>one</P>", "<HTML LANG=de><P>ONE</P>"),
+        ("<p>one <x-y>two</x-y>", "<p>ONE <x-y>TWO</x-y>"),
+        (
+            "<a>a</a>&nbsp;|&nbsp;<a>b</a> &middot; <a>c</a>",
+            "<a>A</a>&nbsp;|&nbsp;<a>B</a> &middot; <a>C</a>",
+        ),
+        ("<td>&nbsp; sp", "<td>&nbsp; SP"),
+        ("text\ud8ff", "TEXT?"),
+    ],
+)
+def test_units(page: str, expected: str) -> None:
+    assert translated(page) == expected
+
+
+NO_BREAK = ["&nbsp;", "&#160;", "&#xA0;", "&NonBreakingSpace;", *"\xa0\u202f\u2007\u2009\u3000"]
+
+
+@pytest.mark.parametrize("space", NO_BREAK)
+def test_no_break_spaces_stay(space: str) -> None:
+    """As they are at the ends of a unit, and as characters within it; here each is a tilde."""
+    page = (
+        "<p>~~the <b>bag</b>~! is~<i>big</i>~~</p>\n"
+        "<li>~the bag~|~<a href=x>the~car</a> ~ </li>\n"
+        '<img alt="~red~car~">'
+    )
+    expected = (
+        "<p>~~THE <b>BAG</b>-! IS-<i>BIG</i>~~</p>\n"
+        "<li>~THE BAG-|-<a href=x>THE-CAR</a> ~ </li>\n"
+        '<img alt="~RED-CAR~">'
+    )
+    output = translated(page.replace("~", space))
+    assert output == expected.replace("~", space).replace("-", unescape(space))
+
+
+def test_inline_elements_follow_their_words() -> None:
+    page = '<p>The <a href="a" title="a b">big <b>red</b></a> <code>x</code> boat.</p>'
+    assert translated(page, reverse=True) == (
+        '<p>BOAT. <code>x</code> <a href="a" title="B A"><b>RED</b> BIG</a> THE</p>'
+    )
+
+
+def test_elements_are_kept_in_any_order_of_words() -> None:
+    choose = random.Random(1)
+    inline = ["<b>", "</b>", "<i>", "</i>", "<code>", "</code>", "<img alt=x>", "<!--c-->", "{a}"]
+    blocks = ["<p>", "</p>", "<br>", "<li>", "<td>", "</ul>", "<pre>", "</pre>", "<p translate=no>"]
+    words = ["one", "two", "three", "&amp;", " ", ".", "\n"]
+    for _ in range(300):
+        page = "".join(choose.choice(inline + blocks + 3 * words) for _ in range(40))
+        assert tags(translated(page, reverse=True)) == tags(page)
+
+
+def test_identity_keeps_the_text_of_every_unit() -> None:
+    document = parsed(HtmlDocument, PAGE)
+    text, failed = document.translated([unit.line for unit in document.units])
+    assert not failed
+    assert (
+        text.split()
+        == (
+            PAGE.replace('lang="en-US"', 'lang="de"')
+            .replace("x < y", "x &lt; y")
+            .replace("&nbsp;&mdash;", " —")
+            .replace("AT&T", "AT&amp;T")
+            .replace('"boat"', "&quot;boat&quot;")
+            .replace("=Search", '="Search"')
+        ).split()
+    )
+
+
+def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
+    document = parsed(HtmlDocument, "<p>one <b>two</b></p>\n<p>three</p>")
+    first, second = document.units
+    text, failed = document.translated([first.line.replace("</x", "</y"), "drei"])
+    assert text == "<p>one <b>two</b></p>\n<p>drei</p>"
+    assert failed == [first]
+    assert document.line_number(second.start) == 2
+
+
+def test_elements_are_named_with_their_line() -> None:
+    document = parsed(HtmlDocument, "<p>\none <a href=x>two</a>, <code>x</code></p>")
+    opening, closing, code = document.units[0].codes
+    assert document.place(opening) == document.place(closing) == "<a> in line 2"
+    assert document.place(f"2{code}") == "<code> in line 2"
+    assert document.place("{name}") == "{name}"
+    assert document.place("{xi}") == "{xi}"
+
+
+def test_text_like_the_codes_of_a_line_stays() -> None:
+    assert translated("<p>Use {xi} or <b>{xj}</b>.") == "<p>USE {xi} OR <b>{xj}</b>."
+
+
+def test_a_model_of_several_languages_translates_all() -> None:
+    page = '<p lang="fr">One <b lang="it">two</b></p>'
+    units = parsed(HtmlDocument, page, "und", "en").units
+    assert [unit.line for unit in units] == ["One <xe>two</xe>"]
+
+
+def test_any_number_of_elements() -> None:
+    page = "one <code>x</code> <b>two</b> and " * 500
+    output = translated(page)
+    assert tags(output) == tags(page)
+    assert output.count("TWO") == 500
+
+
+def test_a_broken_declaration_is_one_line() -> None:
+    with pytest.raises(InputError, match="line 2: unknown status keyword"):
+        parsed(HtmlDocument, "<p>\n<![broken[ x ]]>")
+
+
+def test_large_pages_take_time_in_proportion() -> None:
+    page = "<p>Some <b>text</b> here" * 10_000  # no paragraph closed
+    start = time.perf_counter()
+    assert len(parsed(HtmlDocument, page).units) == 10_000
+    assert time.perf_counter() - start < 20

@@ -1,0 +1,286 @@
+"""Markup is restored in the translation, exactly once and properly nested."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tokenizers import small_tokenizer
+
+from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
+from transformer_mt.contrib.documents.tag_placement import restore_markup
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
+from transformer_mt.decode.lines.alignment import source_word_ids
+from transformer_mt.errors import InputError
+from transformer_mt.protocols import Translation
+
+NUMBERS = [str(number) for number in range(10, 100)]
+
+
+def translated(line: str, order: Sequence[int] | None = None) -> str:
+    """Puts the words in capitals, in the order given, and the markup of the line back."""
+    source = extract_markup(line, str.strip, NUMBERS)
+    words = source.text.split()
+    order = range(len(words)) if order is None else order
+    links = [(word, target) for target, word in enumerate(order)]
+    return restore_markup(source, " ".join(words[word].upper() for word in order), links, [])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Click <b>here</b>, please.", "CLICK <b>HERE</b>, PLEASE."),
+        ("Click (<b>here</b>), please.", "CLICK (<b>HERE</b>), PLEASE."),
+        ("“<i><b>Yes</b></i>!” he said", "“<i><b>YES</b></i>!” HE SAID"),
+        ("<p>A <i>big <b>red</b></i>, world</p>", "<p>A <i>BIG <b>RED</b></i>, WORLD</p>"),
+        ('See <a href="x" id=1>this page</a>.', 'SEE <a href="x" id=1>THIS PAGE</a>.'),
+        ("One<br/>two<br>three", "ONE<br/>TWO<br>THREE"),
+        ("<li>a b</li><li>c</li>", "<li>A B</li><li>C</li>"),
+        ("Press <x id='1'/> or <x id='2'/> now", "PRESS <x id='1'/> OR <x id='2'/> NOW"),
+        ("Not </b> opened, not <i> closed", "NOT </b> OPENED, NOT <i> CLOSED"),
+        ("un<b>believ</b>able", "<b>UNBELIEVABLE</b>"),
+        ("<a><b>[</b>1<i>]</i></a> x", "<a><i></i><b>[1</b>]</a> X"),  # a word for two pairs
+        (
+            "<b>One</b>/<i>two</i>-{c}<x/>{a}, <b>so: </b>x",
+            "<b>ONE</b>/<i>TWO</i>-{c}<x/>{a}, <b>SO: </b> X",
+        ),
+        ("Crossed <b>x <i>y</b> z</i> w", "CROSSED <b>X <i>Y</b> Z</i> W"),
+        ("Dear {name}, you owe {{sum}}.", "DEAR {name}, YOU OWE {{sum}}."),
+        ("%s of %(all)d, %1$s, %.2f", "%s OF %(all)d, %1$s, %.2f"),
+        ("See https://a.b/c?d=e#f, or www.g.hi.", "SEE https://a.b/c?d=e#f, OR www.g.hi."),
+        ("Write to me+x@my-host.org!", "WRITE TO me+x@my-host.org!"),
+        ("<b>{a}</b> and ${b}, %{c}", "<b>{a}</b> AND ${b}, %{c}"),
+        ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
+        ("Version {v}2 is out, {a}{b} too", "VERSION {v}2 IS OUT, {a}{b} TOO"),
+        ("Pay ${price}00 or 5{x}, {h}:{m}", "PAY ${price}00 OR 5{x}, {h}:{m}"),
+        ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
+        (
+            '<a title="a > b">x</a> <img alt="c>d.png"> y',
+            '<a title="a > b">X</a> <img alt="c>d.png"> Y',
+        ),
+        ('<a title="it\'s">x</a> <b id=">y</b>', '<a title="it\'s">X</a> <b id=">Y</b>'),
+        ("(https://a.b/c_(d)), x http://e.f/(g", "(https://a.b/c_(d)), X http://e.f/(G"),
+        ("x <!-- a > b --> y <?z?> <1>w</1>", "X <!-- a > b --> Y <?z?> <1>W</1>"),
+        ("AT&amp;T <b>&lt;x&gt;</b> &#8211; &my; y", "AT&amp;T <b>&lt;X&gt;</b> – &my; Y"),
+        ("a & b; c &amp d", "A & B; C &AMP D"),
+        (
+            "{n, plural, one {# day {x}} other {days}} left",
+            "{n, plural, one {# day {x}} other {days}} LEFT",
+        ),
+        ("{n, plural, one {a} other {b} left", "{N, PLURAL, ONE {a} OTHER {b} LEFT"),
+        ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
+    ],
+)
+def test_markup_is_restored_in_place(line: str, expected: str) -> None:
+    assert translated(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "order", "expected"),
+    [
+        ("<b>x</b> y <i>z</i>", [2, 1, 0], "<i>Z</i> Y <b>X</b>"),
+        ("<b>x y</b> z", [2, 1, 0], "Z <b>Y X</b>"),
+        ("x <br/> y z", [0, 2, 1], "X Z <br/> Y"),
+        ("<b>x <i>y</i></b> z", [1, 2, 0], "<b><i>Y</i> Z X</b>"),  # a word inside is forgiven
+        ("he <b>was not</b> {x} here", [0, 3, 1, 2, 4], "HE {x} <b>WAS NOT</b> HERE"),
+    ],
+)
+def test_markup_follows_its_words(line: str, order: list[int], expected: str) -> None:
+    assert translated(line, order) == expected
+
+
+def test_lost_and_repeated_placeholders() -> None:
+    source = extract_markup("see {a} and <b>that</b> there", str.strip, NUMBERS)
+    assert source.text == "see 10 and that there"
+    # The number is lost, and no word comes from "that".
+    unplaced: list[str] = []
+    assert restore_markup(source, "SIEHE UND DA", [(0, 0), (2, 1), (4, 2)], unplaced) == (
+        "SIEHE {a} UND <b></b> DA"
+    )
+    assert unplaced == ["{a}", "<b>"]
+    # The number is there twice: the aligned one counts.
+    assert restore_markup(source, "10 UND 10, das", [(0, 0), (2, 1), (1, 2), (3, 3)], []) == (
+        "UND {a}, <b>das</b>"
+    )
+    assert restore_markup(source, "", [], []) == "{a} <b></b>"
+
+
+def test_punctuation_keeps_its_side_of_a_tag() -> None:
+    def back(line: str, translation: str, count: int) -> str:
+        source = extract_markup(line, str.strip, NUMBERS)
+        return restore_markup(source, translation, [(i, i) for i in range(count)], [])
+
+    assert back("the <b>bag</b> that I saw", "die Tasche, die ich sah", 5) == (
+        "die <b>Tasche</b>, die ich sah"
+    )
+    assert back("he <q>came</q> in", "er »kam« rein", 3) == "er »<q>kam</q>« rein"
+    assert back("he <q>“came!”</q> in", "er „kam!“ rein", 3) == "er <q>„kam!“</q> rein"
+    assert back("<p>Come</p>", "Komm!", 1) == "<p>Komm!</p>"
+    assert back("(<b>so</b>)", "(so)", 1) == "(<b>so</b>)"
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "expected"),
+    [
+        ("le <b>sac</b>~! est", "le sac~! est", "LE <b>SAC</b>~! EST"),
+        ("dit «~<b>mot</b>~», x", "dit «~mot~», x", "DIT «~<b>MOT</b>~», X"),
+        ("<b>Prix</b>~: {p}~€", "Prix~: 10~€", "<b>PRIX</b>~: {p}~€"),
+        ("10~<b>km</b>~~x", "10 km x", "10~<b>KM</b>~~X"),  # a tag is between words
+        ("a~<br/>~b<i>c</i>~<u>d</u>", "a bc d", "A~<br/>~<i>BC</i>~<u>D</u>"),
+        ("~<b>one~two</b> \t three~ ", "one~two three", "~<b>ONE~TWO</b> THREE~"),
+        ("{a}~%s and {b}~ {c}", "10~11 and 12~ 13", "{a}~%s AND {b}~ {c}"),
+    ],
+)
+@pytest.mark.parametrize("space", "\xa0\u202f\u2007\u2009\u3000")
+def test_no_break_spaces_stay(line: str, text: str, expected: str, space: str) -> None:
+    """Here they are tildes."""
+    source = extract_markup(line.replace("~", space), str.strip, NUMBERS)
+    assert source.text == text.replace("~", space)
+    links = [(i, i) for i in range(len(source.text.split(" ")))]
+    translation = restore_markup(source, source.text.upper(), links, [])
+    assert translation == expected.replace("~", space)
+
+
+def test_no_break_spaces_as_entities() -> None:
+    line = "&nbsp;AT&T&#160;x &#x202F;<b>y</b>&nbsp; z&#32; &nbsp;"
+    source = extract_markup(line, str.strip, NUMBERS)
+    assert source.text == "AT&T\xa0x y z"
+    translation = restore_markup(source, "AT&T\xa0x y z", [(0, 0), (1, 1), (2, 2)], [])
+    assert translation == "\xa0AT&amp;T\xa0x \u202f<b>y</b>\xa0 z\xa0"
+
+
+def test_normalised_text_and_untouched_markup() -> None:
+    source = extract_markup(
+        "“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS
+    )
+    assert source.text == '"So" - so'
+    links = [(i, i) for i in range(3)]
+    assert restore_markup(source, source.text, links, []) == "\"So\" - <a t='“'>so</a>"
+    normalize = Normalizer("standard", "en", "de").src
+    assert [
+        extract_markup(f"a{dash}b <b>c</b>", normalize, NUMBERS).text for dash in ("—", "&mdash;")
+    ] == [normalize("a—b c")] * 2
+
+
+TREES = st.recursive(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(" ".join),
+    lambda inner: st.one_of(
+        st.tuples(st.sampled_from("ijk"), inner).map(lambda t: f"<{t[0]}>{t[1]}</{t[0]}>"),
+        st.lists(inner, min_size=2, max_size=3).map(" ".join),
+        inner.map(lambda text: f"{text} <br/>"),
+        inner.map(lambda text: f"{{v}} {text}"),
+    ),
+    max_leaves=8,
+)
+
+
+def _nested(text: str) -> bool:
+    around = []
+    for close, name in re.findall(r"<(/?)([ijk])>", text):
+        if not close:
+            around.append(name)
+        elif not around or around.pop() != name:
+            return False
+    return not around
+
+
+@given(TREES, st.data())
+def test_markup_is_complete_and_nested_for_any_alignment(line: str, data: st.DataObject) -> None:
+    source = extract_markup(line, str.strip, NUMBERS)
+    count = len(source.text.split())
+    words = [f"W{i}" for i in range(data.draw(st.integers(0, 6)))]
+    word = st.integers(0, count - 1)
+    links = [(data.draw(word), t) for t in range(len(words)) if data.draw(st.booleans())]
+    found = restore_markup(source, " ".join(words), links, [])
+    markup = r"<[^<>]*>|\{v\}"
+    assert sorted(re.findall(markup, found)) == sorted(re.findall(markup, line))
+    assert re.sub(markup, " ", found).split() == words
+    assert _nested(found)
+
+
+class Reversing:
+    """Translates by turning the order of words round."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return split_tag(line, self.tokenizer.tags)
+
+    def languages(self, tag: str) -> tuple[str, str]:
+        return "en", "de"
+
+    def translate_nbest(
+        self, lines: Sequence[str], nbest: int, *, align: bool = False
+    ) -> list[list[Translation]]:
+        self.seen += lines
+
+        def one(line: str) -> Translation:
+            words = line.split()
+            links = [(i, len(words) - 1 - i) for i in range(len(words))]
+            return Translation(
+                " ".join(reversed(words)), 1.0, 2, alignment=links if align else None
+            )
+
+        return [[one(line)] * nbest for line in lines]
+
+
+class Lengths:
+    """A vocabulary in which 77 is one piece."""
+
+    tags = ("<2de>", "<b>")
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[1] if line == "77" else [1, 2] for line in lines]
+
+    def normalize(self, line: str) -> str:
+        return line
+
+
+def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
+    inner.tokenizer = cast(Tokenizer, Lengths())
+    inner.normalizer = Normalizer(normalization, "en", "de")
+    return MarkupTranslator(inner)
+
+
+def test_a_tag_is_no_markup() -> None:
+    inner = Reversing()
+    found = markup_translator(inner).translate_nbest(["<b> x", "<b> <i>x</i> y", "<b> {a}"], 1)
+    assert [best[0].text for best in found[::2]] == ["x <b>", "{a}"]  # which has no text
+    assert inner.seen == ["<b> x", "<b> x y"]
+
+
+def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
+    inner = Reversing()
+    lines = ["x y", "x <b>y</b>", "", "{a} <br/> 5", "x {n}"]
+    found = markup_translator(inner).translate_nbest(lines, 2)
+    assert [[t.text for t in best] for best in found] == [
+        ["y x"] * 2,
+        ["<b>y</b> x"] * 2,
+        [""] * 2,
+        ["{a} <br/> 5"],  # no letters: as it is
+        ["{n} x"] * 2,
+    ]
+    assert inner.seen == ["x y", "", "x y", "x 77"]  # 77: what the vocabulary knows best
+    assert found[1][0].alignment is None
+
+
+def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> None:
+    """Otherwise the alignment, which is between words that the model reads, is off by one."""
+    inner = Reversing()
+    inner.normalizer = Normalizer("none", "en", "de")
+    inner.tokenizer = small_tokenizer(tmp_path / "model", normalization="nmt_nfkc")
+    MarkupTranslator(inner).translate_nbest(["it´s a\u200bb <b>c</b>"], 1)
+    (ids,) = inner.tokenizer.encode(inner.seen)
+    assert len(inner.seen[0].split()) == 5
+    assert source_word_ids(inner.tokenizer, ids)[-1] == 4
+
+
+def test_normalization_that_changes_words_is_refused() -> None:
+    with pytest.raises(InputError, match="moses_lowercase"):
+        markup_translator(Reversing(), "moses_lowercase")

@@ -1,0 +1,157 @@
+"""The page without a browser: it is whole, loads nothing, and holds what it was given."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transformer_mt.config import EvaluateJob
+from transformer_mt.contrib.report.charts import curve_charts, curve_image
+from transformer_mt.contrib.report.pages import report_page
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.training.metrics_log import read_records
+
+REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
+ONE = ["Der Hund läuft.", "Zwei Katzen schlafen & träumen.", "</script>", "Bern"]
+TWO = ["Ein Hund rennt.", "Katzen <b>schlafen</b>.", "<script>alert(1)</script>", "Bern"]
+SOURCE = ["A dog runs.", "Two cats sleep & dream.", "<!--", "Berne"]
+
+
+class Page(HTMLParser):
+    """What a parser sees: elements, text, scripts."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements and self.elements[-1][0] == "script" and self.scripts[-1][1] == "":
+            self.scripts[-1] = (self.scripts[-1][0], data)
+        else:
+            self.texts.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+
+def report(folder: Path, systems: dict[str, list[str]], **more: Any) -> Page:
+    test = TestSet(references={"ref.de": REFERENCE}, source=more.pop("source", None))
+    settings = Settings(metrics=["bleu", "chrf"], bootstrap=50, randomization=20)
+    page = report_page(evaluate_systems(systems, test, settings), **more)
+    (folder / "r.html").write_text(page, encoding="utf-8")
+    return Page(folder / "r.html")
+
+
+def test_one_system(tmp_path: Path) -> None:
+    page = report(tmp_path, {"one.de": ONE}, source=SOURCE)
+    assert "4 segments, 1 reference (ref.de)." in page.text
+    assert "Lowest-scoring sentences" in page.text
+    assert "Statistical significance" not in page.text
+    data = json.loads(page.scripts[0][1])
+    assert data["source"] == SOURCE
+    assert data["references"] == [REFERENCE]
+    assert data["systems"][0]["lines"] == ONE
+    assert data["systems"][0]["chrf"][3] == 100
+    assert [tag for tag, _ in page.elements].count("figure") == 2
+    assert "1 of 4 lines" not in page.text
+
+
+def test_several_systems_with_the_words_that_differ(tmp_path: Path) -> None:
+    page = report(tmp_path, {"x/one.de": ONE, "x/two.de": TWO})
+    assert "A one.de (baseline) B two.de" in page.text
+    assert "Statistical significance: paired tests against A" in page.text
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<del>Der</del> <ins>Ein</ins> Hund <del>läuft.</del> <ins>rennt.</ins>" in html
+    assert "<ins>&lt;script&gt;alert(1)&lt;/script&gt;</ins>" in html
+    assert html.count("<article>") == 3  # the fourth line is the same in both
+    assert [tag for tag, _ in page.elements].count("figure") == 2
+
+
+def test_the_page_loads_nothing_and_lets_only_its_own_script_run(tmp_path: Path) -> None:
+    page = report(tmp_path, {"one.de": ONE, "two.de": TWO})
+    for tag, attributes in page.elements:
+        assert tag not in ("img", "iframe", "object", "embed", "link", "a", "base", "form")
+        for name in attributes.keys() & {"src", "href", "xlink:href"}:
+            assert (attributes[name] or "").startswith("#"), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    (policy,) = [
+        attributes["content"] or ""
+        for tag, attributes in page.elements
+        if tag == "meta" and "http-equiv" in attributes
+    ]
+    code = [text for attributes, text in page.scripts if "type" not in attributes]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code]
+    assert len(code) == 1
+    assert policy == (
+        "default-src 'none'; style-src 'unsafe-inline'; " + f"script-src 'sha256-{hashes[0]}'"
+    )
+    identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_same_input_gives_the_same_page(tmp_path: Path) -> None:
+    pages = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        report(tmp_path / name, {"one.de": ONE})
+        pages.append((tmp_path / name / "r.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_too_many_systems_are_refused() -> None:
+    job = {"references": ["ref"], "report": "r.html"}
+    EvaluateJob(hypotheses=[*"abcde"], **job)
+    with pytest.raises(InputError, match=r"^report: its charts show at most 5 systems, not 6$"):
+        EvaluateJob(hypotheses=[*"abcdef"], **job)
+
+
+def test_curves_of_a_run(tmp_path: Path) -> None:
+    records = [
+        {"step": 10, "split": "train", "loss": 5.0, "ppl": 90.0, "lr": 1e-3},
+        {"step": 20, "split": "train", "loss": 4.0, "ppl": 40.0, "lr": 2e-3},
+        {"step": 20, "split": "valid", "loss": 4.5, "ppl": float("inf"), "bleu": 12.5},
+    ]
+    lines = [json.dumps(record) for record in records]
+    text = "\n".join([*lines[:2], "[1]", lines[2], '{"step": 30, "spl'])
+    (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
+    assert read_records(tmp_path) == records
+    charts = curve_charts(read_records(tmp_path))
+    assert [(chart.title, chart.legend) for chart in charts] == [
+        ("Loss", ["training", "validation"]),
+        ("Perplexity", ["training", "validation"]),
+        ("BLEU", ["validation"]),
+        ("Learning rate", ["training"]),
+    ]
+    assert all(re.match(r"<svg.*</svg>\s*$", chart.svg, re.DOTALL) for chart in charts)
+    page = report(tmp_path, {"one.de": ONE}, curves=records)
+    assert "Training" in page.text
+    assert read_records(tmp_path / "nothing") == []
+
+
+def test_bleu_of_lower_case_tokens_has_its_own_curve() -> None:
+    record = {"step": 20, "split": "valid", "loss": 4.5, "lowercase_tokens": 12.5}
+    assert [chart.title for chart in curve_charts([record])] == ["Loss", "BLEU (lower-case tokens)"]
+    image = curve_image([record])
+    assert image is not None
+    assert image != curve_image([{**record, "lowercase_tokens": None}])
+
+
+def test_systems_with_only_empty_lines(tmp_path: Path) -> None:
+    page = report(tmp_path, {"one.de": [""] * 4, "two.de": [""] * 4})
+    assert "No sentences differ." in page.text
+    assert "4 of 4 lines are empty" in page.text

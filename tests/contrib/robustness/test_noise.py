@@ -1,0 +1,167 @@
+"""Each kind of noise does what its name says, and none loses a line."""
+
+import difflib
+import math
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import fields
+from pkgutil import resolve_name
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from transformer_mt.config import AugmentConfig
+from transformer_mt.contrib.robustness.noise import (
+    NOISES,
+    extra_blanks,
+    no_final_punctuation,
+    title_case,
+    typing_errors,
+    typographic_quotes,
+    upper_case,
+)
+from transformer_mt.registries import SOURCE_NOISES
+
+WORDS = ["a", "Männer", '"no."', "don't", "...", "3.5", "I", "猫が好き。", "ß", "(so)", "\xa0"]
+TEXTS = st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def test_settings_registry_and_functions_have_the_same_names() -> None:
+    assert [field.name for field in fields(AugmentConfig)] == list(NOISES) == list(SOURCE_NOISES)
+    for name, noise in NOISES.items():
+        assert name == noise.__name__
+        assert resolve_name(SOURCE_NOISES[name]) is noise
+
+
+@given(TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
+def test_noise_keeps_lines_and_is_deterministic(text: str, name: str, seed: int) -> None:
+    noisy = NOISES[name](text, rng(seed))
+    assert noisy == NOISES[name](text, rng(seed))
+    assert bool(noisy.strip()) == bool(text.strip())
+    assert len(noisy.splitlines()) <= len(text.splitlines())
+    assert noisy.count("\n") <= text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "upper", "title"),
+    [
+        ("a man isn't here.", "A MAN ISN'T HERE.", "A Man Isn't Here."),
+        ('the "best" McDo (so far)', 'THE "BEST" MCDO (SO FAR)', 'The "Best" McDo (So Far)'),
+        ("über ǆ straße 3rd -x", "ÜBER Ǆ STRASSE 3RD -X", "Über ǅ Straße 3rd -X"),
+        ("猫 и кот", "猫 И КОТ", "猫 И Кот"),
+    ],
+)  # fmt: skip
+def test_case(text: str, upper: str, title: str) -> None:
+    assert upper_case(text, rng()) == upper
+    assert title_case(text, rng()) == title
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("It is 3.5 km.", "It is 3.5 km"),
+        ("Is it so?!  ", "Is it so"),
+        ("Well ...", "Well"),
+        ("猫が好きです。", "猫が好きです"),
+        ("यह ठीक है।", "यह ठीक है"),
+        ("no mark", "no mark"),
+        ("e.g. this", "e.g. this"),
+        ('He said "no."', 'He said "no."'),
+        ("...", "..."),
+        ("?", "?"),
+    ],
+)
+def test_final_punctuation(text: str, expected: str) -> None:
+    assert no_final_punctuation(text, rng()) == expected
+
+
+def test_typographic_quotes() -> None:
+    text = '"Don\'t", he said ("I won\'t") to "her".'
+    found = {typographic_quotes(text, rng(seed)) for seed in range(50)}
+    assert found == {
+        f"{a}Don’t{b}, he said ({a}I won’t{b}) to {a}her{b}."
+        for a, b in ("“”", "„“", "«»", "””")
+    }  # fmt: skip
+    assert typographic_quotes("no quotes", rng()) == "no quotes"
+
+
+@given(TEXTS, st.integers(0, 2**32))
+def test_quotes_lose_only_their_form(text: str, seed: int) -> None:
+    straight = str.maketrans(dict.fromkeys("“”„«»", '"') | {"’": "'"})
+    noisy = typographic_quotes(text, rng(seed))
+    assert noisy.translate(straight) == text.translate(straight)
+    assert not {'"', "'"} & set(noisy)
+
+
+def is_letter(character: str) -> bool:
+    return unicodedata.category(character)[0] == "L"
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 35])
+def test_one_word_in_ten_has_a_typing_error(count: int) -> None:
+    words = ["abcdef", "ghijkl", "mnopqr", "stuvwx"]
+    text = " ".join(words[i % 4] for i in range(count))
+    kinds: Counter[str] = Counter()
+    for seed in range(300):
+        before, after = text.split(" "), typing_errors(text, rng(seed)).split(" ")
+        wrong = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
+        assert len(wrong) == math.ceil(count / 10)
+        for a, b in wrong:
+            kinds[kind_of_error(a, b, text)] += 1
+    assert set(kinds) == {"swapped", "left out", "doubled", "replaced"}
+    assert min(kinds.values()) > kinds.total() / 6
+
+
+def kind_of_error(word: str, wrong: str, text: str) -> str:
+    """The kind of a single error in a word without repeated letters."""
+    for i in range(len(word)):
+        if wrong == word[:i] + word[i + 1 :]:
+            return "left out"
+        if wrong == word[: i + 1] + word[i:]:
+            return "doubled"
+        if len(wrong) == len(word) and sorted(wrong) == sorted(word):
+            a, b = (i for i in range(len(word)) if word[i] != wrong[i])
+            assert b == a + 1
+            return "swapped"
+    ((a, b),) = ((x, y) for x, y in zip(word, wrong, strict=True) if x != y)
+    assert b in text
+    return "replaced"
+
+
+@given(TEXTS, st.integers(0, 2**32))
+@example("²A", 0)
+def test_typing_errors_touch_only_words(text: str, seed: int) -> None:
+    noisy = typing_errors(text, rng(seed))
+    others = ["".join(c for c in line if not is_letter(c)) for line in (text, noisy)]
+    assert others[0] == others[1]
+    single = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) == 1]
+    kept = Counter(re.findall(r"[^\W\d_]+", noisy))
+    assert Counter(single) <= kept
+    if not re.search(r"[^\W\d_]{2}", text):
+        assert noisy == text
+
+
+def test_extra_blanks() -> None:
+    text = "one two, three four: 3.5 six seven eight (so) ten - eleven!"
+    spaced = "one two , three four : 3.5 six seven eight (so) ten - eleven !"
+    blanks = text.count(" ")
+    places = set()
+    for seed in range(100):
+        noisy = extra_blanks(text, rng(seed))
+        assert " ".join(noisy.split()) == spaced
+        assert noisy.count("  ") == math.ceil(blanks / 5) == 3
+        added = [code[0] for code in difflib.ndiff(text, noisy)]
+        assert added.count("+") == 3 + 3
+        assert "-" not in added
+        places |= {match.start() for match in re.finditer("  ", noisy)}
+    assert len(places) >= blanks  # all blanks are doubled at some time
+    assert extra_blanks("Well ...", rng()) == "Well  ..."
+    assert extra_blanks("Well...", rng()) == "Well ..."
+    assert extra_blanks("Bern", rng()) == "Bern"

@@ -1,0 +1,64 @@
+"""Language codes of two and three letters, with scripts and regions, mean the same language."""
+
+import pytest
+
+from transformer_mt.config.languages import (
+    _SCRIPTS,
+    _TWO_LETTERS,
+    UNSPACED,
+    base_language,
+    foreign_letter,
+    is_variant,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [
+        ("de", "de"),
+        ("pt-BR", "pt"),
+        ("ZH_Hans", "zh"),
+        ("zho", "zh"),
+        ("cmn_Hant", "zh"),
+        ("jpn_Jpan", "ja"),
+        ("kor-KR", "ko"),
+        ("deu_Latn", "de"),
+        ("yue_Hant", "yue"),  # has no code of two letters
+        ("xx", "xx"),
+        ("qaa", "qaa"),
+    ],
+)
+def test_base_language(code: str, language: str) -> None:
+    assert base_language(code) == language
+
+
+@pytest.mark.parametrize(
+    ("code", "lang", "expected"),
+    [
+        ("de", "de", True),
+        ("DE_at", "de", True),
+        ("deu-AT", "de-AT", True),
+        ("de-AT-1996", "deu_at", True),
+        ("zh-Hans-CN", "zho_Hans", True),
+        ("de", "de-AT", False),
+        ("de-DE", "de-AT", False),
+        ("de-AT", "de-A", False),
+        ("den", "de", False),
+    ],
+)
+def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
+    assert is_variant(code, lang) is expected
+
+
+def test_every_language_has_its_long_code() -> None:
+    assert set(_TWO_LETTERS.values()) | {"yue"} >= UNSPACED
+    codes = {code for codes in _SCRIPTS.values() for code in codes.split() if len(code) == 2}
+    assert set(_TWO_LETTERS.values()) | {"ns"} >= codes  # ns: nso, which has none of two letters
+    assert all(len(long) == 3 and len(short) == 2 for long, short in _TWO_LETTERS.items())
+
+
+def test_letters_of_other_scripts() -> None:
+    pattern = foreign_letter("rus_Cyrl")
+    assert pattern is not None
+    assert pattern.findall("да, Yes") == ["Y", "e", "s"]
+    assert foreign_letter("qaa") is None

@@ -1,0 +1,46 @@
+"""The layers that a smaller model starts from, against a forward pass by the larger one."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from transformer_mt.batch import Packed
+from transformer_mt.config import ModelConfig
+from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.setup import some_layers
+
+CONFIG = ModelConfig(
+    d_model=16, d_ff=32, num_heads=4, d_v=6, num_encoder_layers=4, num_decoder_layers=3,
+    attention_bias=True, output_bias=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(
+    ("encoder", "decoder"), [([0], [0]), ([0, 3], [0, 2]), ([0, 1, 3], [0, 1, 2])]
+)
+@torch.no_grad()
+def test_a_smaller_model_computes_what_the_chosen_layers_of_the_larger_one_do(
+    norm: str, encoder: list[int], decoder: list[int]
+) -> None:
+    torch.manual_seed(0)
+    teacher = Transformer(replace(CONFIG, norm=norm), 11).eval()
+    for parameter in teacher.parameters():
+        parameter.normal_()
+    sizes = {"num_encoder_layers": len(encoder), "num_decoder_layers": len(decoder)}
+    student = Transformer(replace(teacher.config, **sizes), 11).eval()
+    initial = some_layers(teacher, student.config)
+    student.load_state_dict({name: initial[name] for name in student.state_dict()})
+
+    src, tgt = Packed.from_sequences([[4, 5, 6], [7]]), Packed.from_sequences([[2, 8], [2, 9, 10]])
+    x = teacher.embedding(src.tokens, src.positions, 3)
+    for i in encoder:
+        x = teacher.encoder[i](x, src.boundaries)
+    cross = teacher.source_projection(teacher.encoder_norm(x))
+    y = teacher.embedding(tgt.tokens, tgt.positions, 3)
+    for i in decoder:
+        y = teacher.decoder[i](y, tgt.boundaries, cross[i], src.boundaries)
+    expected = teacher.logits(teacher.decoder_norm(y))
+    logits = student.logits(student.decode(tgt, student.encode(src), src))
+    torch.testing.assert_close(logits, expected)

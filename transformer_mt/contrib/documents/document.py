@@ -1,0 +1,261 @@
+"""A document with markup, cut into parts: those that are translated, others stay byte for byte.
+
+The text between two boundaries, such as the tags of a paragraph, is a unit, translated as one line.
+Its inline elements become short tags in this line, ``<xb>the <xc/> text</xb>``, and what must not
+be translated inside a sentence, such as ``<code>``, becomes a placeholder, ``{xd}``. Each is named
+after the part where the element starts. ``MarkupTranslator`` places them in the translation.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from html import escape, unescape
+from itertools import islice
+from typing import NamedTuple
+
+from transformer_mt import Translator
+from transformer_mt.contrib.documents.encodings import decode, encode
+from transformer_mt.contrib.documents.markup import MarkupTranslator, is_malformed
+from transformer_mt.contrib.documents.tag_placement import WORD
+from transformer_mt.protocols import TranslatedDocument
+
+_LETTER_OR_DIGIT, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
+_IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
+"""One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
+_CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
+_SPACE = re.compile(r"\s+|&#?\w+;")
+"""Spaces, or a character reference, which may be one (``&nbsp;``)."""
+_MAX_LISTED = 10
+"""Number of places that a warning names."""
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+
+
+class Token(NamedTuple):
+    """A tag, the text between two tags, or anything else, such as a comment."""
+
+    kind: str
+    """``opening``, ``closing`` or ``empty`` for tags; ``text`` or ``other``."""
+    name: str
+    """Name of a tag's element; otherwise empty."""
+    attributes: dict[str, str]
+    raw: str
+    """Its characters in the document, which is the concatenation of all tokens."""
+
+
+class Piece(NamedTuple):
+    """A piece of a unit: text, or inline markup."""
+
+    kind: str
+    """``text``; ``opening`` or ``closing``; ``verbatim`` for markup that stands for a word, with
+    its content; ``alone`` for other markup."""
+    start: int
+    """Index of its first part."""
+    end: int
+    """Index after its last part."""
+    name: str = ""
+    """What the opening and the closing piece of a pair have in common."""
+
+
+class Unit(NamedTuple):
+    """A text that is translated as one line."""
+
+    line: str
+    start: int
+    """Index of the first part that the translation replaces."""
+    end: int
+    """Index after the last one."""
+    codes: dict[str, tuple[int, int]]
+    """For each tag and placeholder in the line, its first part and the one after its last."""
+    quote: str | None
+    """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
+    is_markup: bool
+    """Whether its text is markup itself, such as escaped HTML in XLIFF."""
+
+
+class MarkupDocument(ABC):
+    """The parts of a document, and the units among them: a ``Document`` with markup."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        """Their concatenation is the document."""
+        self.units: list[Unit] = []
+        self.added: set[int] = set()
+        """Indices of parts that the document did not have."""
+        self._unplaced: list[str] = []
+
+    @abstractmethod
+    def parse(self, text: str, src_lang: str, tgt_lang: str) -> None:
+        """Cuts a document into parts and units; raises ``InputError`` if it is damaged."""
+
+    def wrap(self, translator: Translator) -> MarkupTranslator:
+        """What keeps the tags of lines."""
+        return MarkupTranslator(translator, self._unplaced)
+
+    def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
+        """The lines of the units."""
+        text, self._encoding = decode(content)
+        self.parse(text, src_lang, tgt_lang)
+        return [unit.line for unit in self.units]
+
+    def write(self, translations: Sequence[str]) -> TranslatedDocument:
+        """The document in its encoding, with translations of its units."""
+        text, failed = self.translated(translations)
+        unplaced = _warning(
+            "element(s) could not be placed by word alignment",
+            len(self._unplaced),
+            map(self.place, self._unplaced),
+        )
+        unchanged = _warning(
+            "text(s) have no usable translation and were left as they are",
+            len(failed),
+            (f"line {self.line_number(unit.start)}" for unit in failed),
+        )
+        number = len(self.units) - len(failed)
+        return TranslatedDocument(encode(text, self._encoding), number, unplaced + unchanged)
+
+    def add_text(self, raw: str) -> Piece:
+        """Adds the parts of a text; the spaces at its ends are not of the piece."""
+        start, end = 0, len(raw)
+        spaces = [each.span() for each in _SPACE.finditer(raw) if unescape(each[0]).isspace()]
+        for first, last in spaces:
+            start = last if first == start else start
+        for first, last in reversed(spaces):
+            end = first if last == end > start else end
+        self.parts += (raw[:start], raw[start:end], raw[end:])
+        return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
+
+    def add_unit(
+        self, pieces: Sequence[Piece], quote: str | None = None, *, nested: bool = False
+    ) -> None:
+        """Adds the unit that consists of these pieces, unless it has nothing to translate.
+
+        Markup around all of its text, such as a link that fills a list item, stays where it is.
+        ``quote`` is of ``Unit``; with ``nested``, text that looks like markup is taken for it.
+        """
+        pairs = _pairs(pieces)
+        first, last = self._trim(pieces, pairs)
+        line, codes = "", {}
+        texts = {  # with the spaces around them
+            i: "".join(map(_plain, self.parts[piece.start - 1 : piece.end + 1]))
+            for i, piece in enumerate(pieces[first:last], first)
+            if piece.kind == "text"
+        }
+        plain = "".join(texts.values())
+        is_markup = nested and _TAG.search(plain) is not None and not is_malformed(plain)
+        for i in range(first, last):
+            kind, start, end, _ = pieces[i]
+            if kind == "text":
+                line += texts[i] if is_markup else escape(texts[i], quote=False)
+                continue
+            partner = pairs.get(i, -1)
+            paired = first <= partner < last
+            number = pieces[min(i, partner)].start if paired else start
+            name = "x" + str(number).translate(str.maketrans(_DIGITS, _LETTERS))
+            if kind == "verbatim":
+                code = f"{{{name}}}"
+            elif not paired:
+                code = f"<{name}/>"
+            else:
+                code = f"<{name}>" if i < partner else f"</{name}>"
+            codes[code] = (start, end)
+            line += code
+        line = " ".join(WORD.findall(line.strip()))  # no-break spaces stay
+        line = line.encode("utf-8", "replace").decode()  # without surrogates
+        text = _CODE.sub("", line)
+        if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
+            place = pieces[first].start, pieces[last - 1].end
+            self.units.append(Unit(line, *place, codes, quote, is_markup))
+
+    def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
+        """The range of pieces without tags that enclose all of it and without wordless ends."""
+        first, last = 0, len(pieces)
+        while first < last:
+            end = max(first, pairs.get(first, first)) + 1  # of the element at the start
+            start = min(last - 1, pairs.get(last - 1, last))
+            if start == first and end == last > first + 1:
+                first, last = first + 1, last - 1
+            elif end <= last and self._is_wordless(pieces[first:end]):
+                first = end
+            elif start >= first and self._is_wordless(pieces[start:last]):
+                last = start
+            else:
+                break
+        return first, last
+
+    def _is_wordless(self, pieces: Sequence[Piece]) -> bool:
+        """Whether pieces are blank text, or an element without words, such as an icon or ¶."""
+        pattern = _LETTER_OR_DIGIT if len(pieces) > 1 else re.compile(r"\S")
+        return not any(
+            piece.kind == "verbatim"
+            or (piece.kind == "text" and pattern.search(_plain(self.parts[piece.start])))
+            for piece in pieces
+        )
+
+    def translated(self, translations: Sequence[str]) -> tuple[str, list[Unit]]:
+        """The document with a translation of the line of each unit.
+
+        Also returns the units that are left as they are, because their translation is empty or
+        lacks markup of the line.
+        """
+        parts, failed = [*self.parts], []
+        pairs = zip(self.units, translations, strict=True)
+        # Attributes first: their tags are parts of texts.
+        for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
+            codes, text, has_words = dict(unit.codes), "", False
+            for piece in _CODE.split(translation):
+                if piece in unit.codes:
+                    start, end = codes.pop(piece, (0, 0))
+                    text += "".join(parts[start:end])
+                else:  # what the line has as entities is escaped, and perhaps nothing else
+                    content = piece if unit.is_markup else unescape(piece)
+                    text += escape(content, quote=unit.quote is not None)
+                    has_words |= bool(piece.strip())
+            if codes or not has_words:
+                failed.append(unit)
+                continue
+            rest = unit.end - unit.start - 1
+            parts[unit.start : unit.end] = [
+                f"{unit.quote or ''}{text}{unit.quote or ''}",
+                *[""] * rest,
+            ]
+        return "".join(parts), failed
+
+    def place(self, code: str) -> str:
+        """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
+        match = _CODE.search(code)
+        if match is None or not any(match[0] in unit.codes for unit in self.units):
+            return code  # a placeholder of the document's own, such as {name}
+        part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
+        return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
+
+    def line_number(self, part: int) -> int:
+        """The line of the document in which a part starts, from 1."""
+        given = (raw for i, raw in enumerate(self.parts[:part]) if i not in self.added)
+        return sum(raw.count("\n") for raw in given) + 1
+
+
+def _warning(problem: str, count: int, places: Iterable[str]) -> list[str]:
+    """How often there is a problem, if anywhere, and the first places; finding one is slow."""
+    listed = ", ".join(place[:80] for place in islice(places, _MAX_LISTED))
+    more = ", …" if count > _MAX_LISTED else ""
+    return [f"{count:,} {problem}: {listed}{more}"] if count else []
+
+
+def _pairs(pieces: Sequence[Piece]) -> dict[int, int]:
+    """For the index of each opening or closing piece that has a partner, the partner's index."""
+    pairs, opened = {}, defaultdict[str, list[int]](list)
+    for i, piece in enumerate(pieces):
+        if piece.kind == "opening":
+            opened[piece.name].append(i)
+        elif piece.kind == "closing" and opened[piece.name]:
+            partner = opened[piece.name].pop()
+            pairs[i], pairs[partner] = partner, i
+    return pairs
+
+
+def _plain(raw: str) -> str:
+    """The characters that a text in a document stands for."""
+    return "".join(text if i % 2 else unescape(text) for i, text in enumerate(_CDATA.split(raw)))

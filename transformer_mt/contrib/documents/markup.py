@@ -1,0 +1,298 @@
+"""Tags, placeholders and addresses that survive translation unchanged (``markup=keep``).
+
+Tags are removed from a line before it is translated. Afterwards the word alignment tells which
+words of the translation come from the words that a tag enclosed, and the tag is restored around
+these. ``{name}``, ``%s``, addresses and similar verbatim text are replaced by numbers, which models
+copy, and restored in their place. So the model never sees markup that it was not trained on, and
+each piece of markup occurs exactly once, properly nested. Entities (``&amp;``) are translated as
+the characters that they stand for. The space beside a tag, plain or no-break, is that of the line;
+within text, no-break spaces are characters like any other.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from html import unescape
+from typing import ClassVar
+
+from transformer_mt import InputError, Translator
+from transformer_mt.contrib.documents.tag_placement import (
+    SPACES,
+    WORD,
+    ExtractedLine,
+    Tag,
+    restore_markup,
+)
+from transformer_mt.protocols import LineCheck, Translation
+
+_ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
+_TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
+_ADDRESS = r"[^\s<>\"{}()]|\([^\s<>\"{}()]*\)"  # with balanced parentheses
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"  # three levels, as in ICU plurals
+_VERBATIM = "|".join(
+    (
+        # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; {v}2 and {h}{m} as one
+        rf"(?<!\d)\d*+(?:[$#%]?{_BRACES}\d*+)+",
+        r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
+        rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
+        r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
+    )
+)
+_STANDALONE = r"<!--(?:(?!<!--).)*?-->|<\?[^<>]*?\?>|<!\[CDATA\[(?:(?!<!\[).)*?\]\]>"
+_ENTITY = r"&(?:[A-Za-z]\w{1,31}|#\d+|#[xX][0-9A-Fa-f]+);"
+MARKUP = re.compile(
+    f"{_TAG}|(?P<alone>{_STANDALONE})|(?P<verbatim>{_VERBATIM})|(?P<entity>{_ENTITY})"
+)
+"""A tag, verbatim text such as a placeholder or an address, or an entity."""
+
+EMPTY_ELEMENTS = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr")
+"""HTML elements without content."""
+_WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
+"""HTML elements that separate words without a space."""
+
+_PUNCTUATION = re.compile(r"[^\w\s<>]*")
+_LETTER = re.compile(r"[^\W\d_]")
+_COLLAPSIBLE = re.compile(f"[{SPACES}]+")
+_BESIDE_TAG = re.compile("[^«]<|>[^!?:;»]")
+"""Around a no-break space beside a tag, unless French punctuation makes it a part of the word."""
+_TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
+
+
+def is_malformed(line: str) -> bool:
+    """Whether something in a line looks like the beginning of a tag, but there is no such tag."""
+    return "<" in line and _TAG_START.search(MARKUP.sub("", line)) is not None
+
+
+class MarkupTranslator:
+    """Translates the text of lines with a ``Translator``, and preserves their markup.
+
+    A line whose markup does not parse is translated as text.
+
+    Args:
+        translator: Translates the text.
+        unplaced: Collects the markup that no word of the best translation belongs to.
+
+    Raises:
+        InputError: The normalisation changes the words of a line.
+    """
+
+    checks: ClassVar[Mapping[str, LineCheck]] = {
+        "malformed": LineCheck(
+            is_malformed,
+            "line(s) have markup that does not parse (the first: line {first:,}) and were "
+            "translated as text; for whole pages use format=html",
+        )
+    }
+
+    def __init__(self, translator: Translator, unplaced: list[str] | None = None):
+        self._unplaced = [] if unplaced is None else unplaced
+        tokenizer, normalizer = translator.tokenizer, translator.normalizer
+        if not normalizer.keeps_words:
+            raise InputError(
+                f"markup cannot be kept with data.normalization={normalizer.name}, which "
+                "changes the words of a line"
+            )
+        self._translator = translator
+        self.split_tag, self.languages = translator.split_tag, translator.languages
+        numbers = [str(number) for number in range(10, 100)]
+        lengths = dict(zip(numbers, map(len, tokenizer.encode(numbers)), strict=True))
+        # Numbers of few pieces are frequent in the training text.
+        self._numbers = sorted(numbers, key=lengths.__getitem__)
+
+    def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first; they have no alignment."""
+        results: dict[int, list[Translation]] = {}
+        plain: list[int] = []
+        extracted: dict[int, ExtractedLine] = {}
+        before: list[str] = []  # the text of each line, its tag
+        for i, tagged in enumerate(lines):
+            tag, line = self.split_tag(tagged)
+            before.append(f"{tag} " if tag else "")
+            if not MARKUP.search(line) or is_malformed(line):
+                plain.append(i)
+            elif not _LETTER.search(MARKUP.sub("", line)):
+                results[i] = [Translation(line.strip(SPACES), 0.0, 0)]  # nothing to translate
+            else:
+                extracted[i] = extract_markup(line, partial(self._normalize, tag), self._numbers)
+        # Separately, because alignment takes time.
+        translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
+        results.update(zip(plain, translations, strict=True))
+        parts = [before[i] + source.text for i, source in extracted.items()]
+        translations = self._translator.translate_nbest(parts, nbest, align=True)
+        for (i, source), best in zip(extracted.items(), translations, strict=True):
+            results[i] = [
+                replace(
+                    translation,
+                    text=restore_markup(
+                        source,
+                        translation.text,
+                        translation.alignment or [],
+                        self._unplaced if number == 0 else [],
+                    ),
+                    alignment=None,
+                )
+                for number, translation in enumerate(best)
+            ]
+        return [results[i] for i in range(len(lines))]
+
+    def _normalize(self, tag: str, text: str) -> str:
+        """Text as the model reads it: in SentencePiece's ``nmt_nfkc``, ``it´s`` is two words."""
+        normalizer = self._translator.normalizer.of_tag(tag)
+        return self._translator.tokenizer.normalize(normalizer.src(text))
+
+
+def extract_markup(
+    line: str, normalize: Callable[[str], str], numbers: Sequence[str]
+) -> ExtractedLine:
+    """Removes the markup from a line, and normalises the text between.
+
+    Verbatim text is replaced by ``numbers`` that do not occur in the line.
+    """
+    given, line = line, MARKUP.sub(_unescape_space, line)
+    has_entities = line != given
+    start, content, end = _split_ends(line)
+    line = f" {content} "  # in the translation, words may follow or precede its ends
+    spaces = dict[int, str]()  # by the positions where each run of them starts and ends
+
+    def plain_beside_tags(run: re.Match[str]) -> str:  # so that tags are between words
+        around = line[run.start() - 1] + line[run.end() : run.end() + 1]
+        if run[0].strip(SPACES) and not _BESIDE_TAG.fullmatch(around):
+            return run[0]
+        spaces[run.start()] = spaces[run.end()] = _COLLAPSIBLE.sub(" ", run[0])
+        return " " * len(run[0])
+
+    plain = re.sub(r"\s+", plain_beside_tags, line)
+    unused = iter([number for number in numbers if number not in line])
+    text, between, previous_end = "", "", 0
+    tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
+    placeholders: list[tuple[str, str, int]] = []
+    last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
+    glued: list[int] = []  # positions of words with no space before them in the line
+    for match in MARKUP.finditer(line):
+        between += plain[previous_end : match.start()]
+        previous_end = match.end()
+        entity = match["entity"] or ""
+        if (character := unescape(entity)) != entity:
+            between += character
+            has_entities = True
+            continue
+        text += _normalize_between(between, normalize)
+        between = ""
+        follows = _PUNCTUATION.fullmatch(line, last_end, match.start())
+        if follows and not match["closes"] and (match["name"] or last_is_tag):
+            text += " "  # <b>one element</b>/<i>another</i> share no word
+            glued.append(len(text))
+        if match["closes"] or match["verbatim"]:
+            last_end, last_is_tag = match.end(), bool(match["name"])
+        if verbatim := match["verbatim"] or entity:
+            number = next(unused, "")
+            if number:
+                text += " " if text[-1:].isdigit() else ""
+                placeholders.append((number, verbatim, len(text)))
+            text += number or verbatim  # beyond 90 in a line they are translated as text
+            continue
+        tags.append((match, len(text)))
+        if _WORD_BREAKS.fullmatch(_name(match)):
+            text += " "
+    text += _normalize_between(between + plain[previous_end:], normalize)
+
+    starts = [match.start() for match in WORD.finditer(text)]
+    root = Tag("", 0, len(starts))
+    open_tags = [root]
+    for match, position in tags:
+        _add_tag(match, spaces, text, position, bisect_left(starts, position), open_tags)
+    _close_unclosed(open_tags, 1)
+    return ExtractedLine(
+        " ".join(WORD.findall(text)),
+        root,
+        {
+            number: (verbatim, bisect_left(starts, position + 1) - 1)
+            for number, verbatim, position in placeholders
+        },
+        has_entities,
+        {
+            bisect_left(starts, position)
+            for position in glued
+            if text[position : position + 1].strip()
+        },
+        (_COLLAPSIBLE.sub("", start), _COLLAPSIBLE.sub("", end)),
+    )
+
+
+def _unescape_space(match: re.Match[str]) -> str:
+    """A piece of markup, or the space that it stands for (``&nbsp;``)."""
+    character = unescape(match["entity"] or "")
+    return character if character.isspace() else match[0]
+
+
+def _split_ends(text: str) -> tuple[str, str, str]:
+    """The spaces at the start of a text, its content, and the spaces at its end."""
+    content = text.strip()
+    start = text.index(content)
+    return text[:start], content, text[start + len(content) :]
+
+
+def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
+    """Normalises text between two pieces of markup, but for the spaces at its ends."""
+    start, content, end = _split_ends(text)
+    content = content and normalize(content).strip()
+    return f"{_COLLAPSIBLE.sub(' ', start)}{content}{_COLLAPSIBLE.sub(' ', end)}"
+
+
+def _add_tag(
+    match: re.Match[str],
+    spaces: Mapping[int, str],
+    text: str,
+    position: int,
+    word: int,
+    open_tags: list[Tag],
+) -> None:
+    """Adds a tag after ``position`` characters, ``word`` words of text, to the innermost pair."""
+    name = _name(match)
+    left = text[position - 1 : position].strip(SPACES)
+    right = text[position : position + 1].strip(SPACES)
+    tag = Tag(
+        match[0],
+        word,
+        word,
+        space_before=spaces.get(match.start(), ""),
+        space_after=spaces.get(match.end(), ""),
+        left=left,
+        right=right,
+        name=name,
+    )
+    if match["closes"]:
+        candidates = [i for i, opened in enumerate(open_tags) if i and opened.name == name]
+        if candidates:
+            _close_unclosed(open_tags, candidates[-1] + 1)
+            if not left:  # as in <b>note: </b>text
+                tag.left, tag.right = text[max(position - 2, 0) : position].strip(SPACES)[-1:], ""
+            open_tags[-1].closing, open_tags[-1].end = tag, word
+            open_tags.pop()
+            return
+    elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
+        tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
+        if not right:
+            tag.left, tag.right = "", text[position : position + 2].strip(SPACES)[:1]
+        open_tags[-1].children.append(tag)
+        open_tags.append(tag)
+        return
+    if left and right:
+        tag.space_after = " "  # inside a word: it is placed after the word
+    open_tags[-1].children.append(tag)
+
+
+def _name(tag: re.Match[str]) -> str:
+    """The name of an element; empty for comments and the like."""
+    return (tag["name"] or "").lower()
+
+
+def _close_unclosed(open_tags: list[Tag], depth: int) -> None:
+    """Turns tags that are open, from ``depth`` on, into standalone tags, children into siblings."""
+    while len(open_tags) > depth:
+        unclosed = open_tags.pop()
+        unclosed.end = unclosed.start
+        open_tags[-1].children += unclosed.children
+        unclosed.children = []

@@ -1,0 +1,161 @@
+"""The pages of ``mt-eval``: the HTML report and the attention page.
+
+Each is one file that needs no network and no server.
+
+The templates escape text from files, and the scripts insert it as text only. The page's content
+security policy allows only these scripts to run, and nothing to be loaded.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+from importlib import resources
+from string import ascii_uppercase
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from transformer_mt import Evaluation
+from transformer_mt.contrib.report import charts
+from transformer_mt.contrib.report.attention import Attention, to_data
+
+DIFFERENCES = 30
+"""Number of sentences shown with marked differences; all others can be searched and sorted."""
+
+
+class Change(NamedTuple):
+    """A run of words in the comparison of two texts."""
+
+    kind: str
+    """``same``, ``only_old`` or ``only_new``."""
+    text: str
+
+
+def report_page(
+    evaluation: Evaluation,
+    *,
+    curves: Sequence[dict[str, Any]] = (),
+    attention: Attention | None = None,
+) -> str:
+    """The report of at most five systems, the colours of a chart.
+
+    ``curves`` are the records of a run's ``metrics.jsonl``.
+    """
+    systems = evaluation.systems
+    letters = ascii_uppercase[: len(systems)]
+    segments = len(systems[0].hypotheses)
+    # Not BLEU, which is not meaningful for a single sentence.
+    chrf = evaluation.settings.metric("chrf")
+    references = list(zip(*evaluation.test.references.values(), strict=True))
+    scores = [
+        [
+            float(chrf.sentence_score(h, r).score)
+            for h, r in zip(s.hypotheses, references, strict=True)
+        ]
+        for s in systems
+    ]
+    return _render(
+        "report.html",
+        ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
+        title=", ".join(system.name for system in systems),
+        evaluation=evaluation,
+        systems=list(zip(letters, systems, strict=True)),
+        segments=segments,
+        signatures=[(score.label, score.short_signature) for score in systems[0].scores],
+        group_charts=charts.group_charts(evaluation),
+        curve_charts=charts.curve_charts(curves),
+        differences=_differences(evaluation, letters, scores),
+        sentences=_sentences(evaluation, letters, scores),
+        attention=attention,
+        weights=None if attention is None else to_data(attention),
+    )
+
+
+def attention_page(attention: Attention) -> str:
+    """The page of one sentence's attention weights."""
+    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
+    return _render("attention.html", ["attention.js"], **values)
+
+
+def _render(template: str, scripts: list[str], **values: Any) -> str:
+    folder = resources.files("transformer_mt.contrib.report") / "templates"
+    texts = [(folder / name).read_text(encoding="utf-8") for name in scripts]
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    environment = Environment(
+        loader=PackageLoader("transformer_mt.contrib.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # tojson escapes <, >, & and ' despite these options: no text can end its script element.
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    return environment.get_template(template).render(
+        scripts=texts,
+        policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
+        **values,
+    )
+
+
+def changes(old: str, new: str) -> list[Change]:
+    """Word-by-word difference of two texts, from left to right."""
+    before, after = old.split(), new.split()
+    result = []
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind == "equal":
+            result.append(Change("same", " ".join(after[k:m])))
+            continue
+        if i < j:
+            result.append(Change("only_old", " ".join(before[i:j])))
+        if k < m:
+            result.append(Change("only_new", " ".join(after[k:m])))
+    return result
+
+
+def _differences(
+    evaluation: Evaluation, letters: str, scores: list[list[float]]
+) -> list[dict[str, Any]]:
+    """The sentences with the lowest chrF, marked against the reference; for several systems those
+    that differ most in chrF from the baseline, marked against the baseline.
+    """
+    first = scores[0]
+    if len(scores) == 1:
+        order = sorted(range(len(first)), key=lambda i: first[i])
+    else:
+        gaps = [max(abs(s[i] - first[i]) for s in scores[1:]) for i in range(len(first))]
+        order = sorted((i for i, gap in enumerate(gaps) if gap > 0), key=lambda i: -gaps[i])
+    references = list(evaluation.test.references.values())
+    differences = []
+    for i in order[:DIFFERENCES]:
+        texts = [system.hypotheses[i] for system in evaluation.systems]
+        compared_with = references[0][i] if len(texts) == 1 else texts[0]
+        marked = [changes(compared_with, text) for text in texts]
+        source = evaluation.test.source
+        differences.append(
+            {
+                "line": i + 1,
+                "source": None if source is None else source[i],
+                "references": [lines[i] for lines in references],
+                "versions": list(zip(letters, [s[i] for s in scores], marked, strict=True)),
+            }
+        )
+    return differences
+
+
+def _sentences(evaluation: Evaluation, letters: str, scores: list[list[float]]) -> dict[str, Any]:
+    """All sentences with their sentence chrF, as data for the page's script."""
+    rated = zip(letters, evaluation.systems, scores, strict=True)
+    return {
+        "source": None if evaluation.test.source is None else list(evaluation.test.source),
+        "references": [list(lines) for lines in evaluation.test.references.values()],
+        "systems": [
+            {
+                "letter": letter,
+                "lines": list(system.hypotheses),
+                "chrf": [round(score, 1) for score in chrf],
+            }
+            for letter, system, chrf in rated
+        ],
+    }

@@ -1,0 +1,182 @@
+"""What a translation engine is built from: a model folder, search settings and a device."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformer_mt import files, model_folder, run_layout
+from transformer_mt.config import DecodeConfig, TrainJob
+from transformer_mt.config.checks import choice
+from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
+from transformer_mt.errors import InputError
+from transformer_mt.kernels import hardware
+
+if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
+    from transformer_mt.model.transformer import Transformer
+
+_MAX_WEIGHTS_BYTES = 2**36
+"""Larger weights are not read: a sparse file has any size."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineRequest:
+    """Everything that an engine is built from; weights are loaded only when they are needed."""
+
+    folder: Path
+    """Model folder."""
+    tokenizer: Tokenizer
+    trained: TrainJob
+    """The job that trained the model."""
+    config: DecodeConfig
+    """Search settings."""
+    device: str
+    """As PyTorch names it."""
+    compute_type: str
+    """As in ``mt-translate``."""
+    step: int | None
+    """Step of the checkpoint whose weights to use; None for the folder's final weights."""
+    ensemble: Sequence[Path]
+    """Folders of further models, whose probabilities are averaged with the first one's."""
+    given: Sequence[str]
+    """Settings that give (parts of) translations: ``prefix``, ``score``."""
+    cache_dir: str
+    """Stores a converted model that cannot be stored in its folder."""
+
+    @classmethod
+    def open(
+        cls,
+        reference: str | Path,
+        *,
+        search: Mapping[str, Any] | None = None,
+        device: str = "auto",
+        compute_type: str = "auto",
+        step: int | None = None,
+        ensemble: Sequence[str | Path] = (),
+        given: Sequence[str] = (),
+        cache_dir: str = TrainJob.cache_dir,
+    ) -> "EngineRequest":
+        """Reads the configuration and the vocabulary of a model.
+
+        Args:
+            reference: The model: a folder, or a repository of the Hugging Face Hub.
+            search: Fields of ``DecodeConfig`` that differ from the folder's settings.
+            device: ``auto``, ``cpu`` or ``cuda``.
+            compute_type: As the attribute.
+            step: As the attribute.
+            ensemble: Further models.
+            given: As the attribute.
+            cache_dir: As the attribute.
+
+        Raises:
+            InputError: The configuration or the vocabulary is missing or damaged, a repository
+                cannot be downloaded, a setting is invalid, or there is no such device.
+        """
+        choice("compute_type", compute_type, *COMPUTE_TYPES)
+        locate = partial(model_folder.locate, cache_dir=cache_dir)
+        folder, *others = map(locate, (reference, *ensemble))
+        tokenizer, trained = model_folder.load_tokenizer(folder)
+        return cls(
+            folder=folder,
+            tokenizer=tokenizer,
+            trained=trained,
+            config=trained.decode.with_settings(search or {}),
+            device=_pick_device(device),
+            compute_type=compute_type,
+            step=step,
+            ensemble=others,
+            given=given,
+            cache_dir=cache_dir,
+        )
+
+    @cached_property
+    def models(self) -> "list[Transformer]":
+        """The folder's model and further members of an ensemble, on the CPU at first."""
+        loaded = self.tokenizer, self.trained
+        models = [model_folder.load_model(self.folder, self.step, loaded)[0]]
+        for other in self.ensemble:
+            member, tokenizer, _ = model_folder.load_model(other)
+            if not tokenizer.same_ids(self.tokenizer):
+                raise InputError(
+                    f"{self.folder} and {other} have different vocabularies, but models of an "
+                    "ensemble must share one (train the second with "
+                    "tokenizer.path=FIRST/tokenizer.model)"
+                )
+            models.append(member)
+        return models
+
+    @cached_property
+    def checksums(self) -> list[str]:
+        """SHA-256 of each model: of its weights, its vocabulary and its shape."""
+        folders = [self.folder, *self.ensemble]
+        places = [*folders]
+        if self.step is not None:
+            from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
+
+            places[0] = open_checkpoint(self.folder, self.step).path
+        checksums = []
+        for folder, place in zip(folders, places, strict=True):
+            trained = self.trained if folder == self.folder else model_folder.read_config(folder)
+            path = place / run_layout.WEIGHTS
+            try:
+                files.open_regular(path, _MAX_WEIGHTS_BYTES).close()
+                weights = files.sha256(path)
+            except OSError:
+                assert self.models  # loading them explains what is wrong
+                raise
+            parts = [weights, vocabulary_checksum(folder), asdict(trained.model)]
+            checksums.append(hashlib.sha256(json.dumps(parts).encode()).hexdigest())
+        return checksums
+
+    @property
+    def torch_only(self) -> list[str]:
+        """The settings in use that CTranslate2 does not support.
+
+        One of them is ``step``: a folder holds the conversion of one set of weights, which would be
+        overwritten at each change.
+        """
+        used = {
+            "step": self.step is not None,
+            "ensemble": bool(self.ensemble),
+            **dict.fromkeys(self.given, True),
+            "min_length": self.config.min_length > 0,
+            "no_repeat_ngram": self.config.no_repeat_ngram > 0,
+            "sampling": self.config.sampling,
+        }
+        return [key for key, is_used in used.items() if is_used]
+
+
+def _pick_device(name: str) -> str:
+    """The device that a setting names; finds out without PyTorch that there is no GPU."""
+    choice("device", name.partition(":")[0], "auto", "cpu", "cuda")
+    # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
+    if name == "auto" and not (Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()):
+        with suppress(ImportError):
+            from ctranslate2 import get_cuda_device_count
+
+            name = "auto" if get_cuda_device_count() else "cpu"
+    if name not in ("auto", "cuda"):
+        return name
+    from transformer_mt.distributed.world import pick_device
+
+    return str(pick_device(name))
+
+
+def torch_compute_type(setting: str, device: str) -> str:
+    """Data type in which PyTorch computes for a setting ``compute_type``.
+
+    ``auto`` is bfloat16 on a GPU that has it, as in training, and otherwise float32; ``fast`` is
+    bfloat16 on a CPU with instructions for it, too.
+    """
+    if setting not in ("auto", "fast"):
+        return setting
+    if setting == "auto" and device == "cpu":
+        return "float32"
+    import torch
+
+    return "bfloat16" if hardware.has_fast_bf16(torch.device(device)) else "float32"

@@ -1,0 +1,249 @@
+"""The interfaces of what the registries name, and the types that these exchange with the core."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob
+
+if TYPE_CHECKING:
+    from transformer_mt import Evaluator, Translator
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation, each one line of text."""
+
+    src: str
+    tgt: str
+
+
+class Reader(Protocol):
+    """A reader of data sources of one kind (``SOURCE_READERS``)."""
+
+    def __call__(
+        self,
+        source: SourceConfig,
+        src_lang: str,
+        tgt_lang: str,
+        read_blocks: Callable[[str], Iterator[bytes]],
+        /,
+    ) -> Iterator[Pair]:
+        """Streams the pairs of a source.
+
+        Args:
+            source: The source.
+            src_lang: Its source language.
+            tgt_lang: Its target language.
+            read_blocks: Reads a file in blocks of bytes, decompressed; raises ``InputError``.
+
+        Raises:
+            InputError: The source is missing or damaged, or has the wrong format.
+        """
+
+
+class Download(Protocol):
+    """A source that is downloaded before it is read (``SOURCE_DOWNLOADS``).
+
+    It is made from the source and its two languages, which raises ``InputError`` if it is not in
+    these.
+    """
+
+    def fetch(self, folder: Path, /) -> None:
+        """Downloads the source into a new folder.
+
+        Raises:
+            InputError: It cannot be downloaded.
+        """
+
+    def files(self, folder: Path, /) -> SourceConfig:
+        """The source as the files that ``fetch`` has written into a folder.
+
+        Raises:
+            InputError: They are damaged.
+        """
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one line."""
+
+    text: str
+    """The translation, detokenised; one line."""
+    score: float
+    """Length-normalised log-probability, summed over the parts of a line that was split; 0 for an
+    empty line."""
+    tokens: int
+    """Number of tokens, end symbols not counted."""
+    log_prob: float = 0.0
+    """Log-probability of all pieces, end symbols included."""
+    pieces: list[str] = field(default_factory=list)
+    """The tokens and, after each part of the line, an end symbol."""
+    piece_log_probs: list[float] = field(default_factory=list)
+    """Log-probability of each piece; empty if not requested, or if CTranslate2 translated in
+    another type than float32."""
+    alignment: list[tuple[int, int]] | None = None
+    """If requested, for each word of the translation the source word that it is linked to. Words
+    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
+        """The translation of a line from the translations of its parts, without an alignment."""
+        return cls(
+            space.join(part.text for part in parts if part.text),
+            sum((part.score for part in parts), 0.0),
+            sum(part.tokens for part in parts),
+            sum((part.log_prob for part in parts), 0.0),
+            [piece for part in parts for piece in part.pieces],
+            [value for part in parts for value in part.piece_log_probs],
+        )
+
+
+class LineTranslator(Protocol):
+    """Translates lines: a ``Translator``, or a wrapper of one."""
+
+    def translate_nbest(self, lines: Sequence[str], nbest: int, /) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first."""
+
+    def split_tag(self, line: str, /) -> tuple[str, str]:
+        """The tag of a line, or "", and its text."""
+
+    def languages(self, tag: str, /) -> tuple[str, str]:
+        """Source and target language of lines with a tag, or with "" for none."""
+
+
+class LineCheck(NamedTuple):
+    """Finds unusual lines, which are counted."""
+
+    is_unusual: Callable[[str], bool]
+    """Whether the text of a line is."""
+    message: str
+    """What is logged after their number; ``{first}`` is the number of the first one."""
+
+
+class LineWrapper(Protocol):
+    """A wrapper that changes how lines are translated (``MARKUP_WRAPPERS``, ``SPLIT_WRAPPERS``)."""
+
+    checks: ClassVar[Mapping[str, LineCheck]]
+    """By the name of the count in ``InputStats``."""
+
+    def __call__(self, translator: LineTranslator, /) -> LineTranslator:
+        """Wraps a translator; raises ``InputError`` if that is not possible."""
+
+
+class TranslatedDocument(NamedTuple):
+    """A translation of a document."""
+
+    content: bytes
+    num_translated: int
+    """Number of texts that have been translated."""
+    warnings: list[str]
+    """What to check in the translation."""
+
+
+class Document(Protocol):
+    """A document in a format of ``DOCUMENT_FORMATS``; made without arguments, used once."""
+
+    def wrap(self, translator: "Translator", /) -> LineTranslator:
+        """What translates the lines of the document: the translator, or a wrapper of it.
+
+        Raises:
+            InputError: It does not suit the document.
+        """
+
+    def read(self, content: bytes, src_lang: str, tgt_lang: str, /) -> Sequence[str]:
+        """The lines to translate.
+
+        Raises:
+            InputError: The document is damaged, or not in these languages.
+        """
+
+    def write(self, translations: Sequence[str], /) -> TranslatedDocument:
+        """The document with translations of its lines."""
+
+
+class SourceNoise(Protocol):
+    """A kind of noise on source text (``SOURCE_NOISES``)."""
+
+    def __call__(self, text: str, rng: np.random.Generator, /) -> str:
+        """The text with noise, as one line, and not empty unless it was.
+
+        Args:
+            text: The text of a line, without its tag.
+            rng: A random number generator of its own.
+        """
+
+
+class Results(Protocol):
+    """Scores that ``mt-eval`` prints."""
+
+    def to_text(self) -> str:
+        """The scores for an 80-column terminal."""
+
+    def to_json(self) -> str:
+        """The scores as JSON."""
+
+
+class OwnScores(Protocol):
+    """Scores in place of the usual ones (``EVALUATIONS``); a public function."""
+
+    def __call__(self, job: EvaluateJob, /) -> Results:
+        """Computes the scores that a job asks for.
+
+        Raises:
+            InputError: As ``evaluate`` does.
+        """
+
+
+class Report(Protocol):
+    """What ``mt-eval`` writes besides the scores, or in place of them (``REPORTS``)."""
+
+    def __call__(self, evaluator: "Evaluator", /) -> Iterator[str]:
+        """Writes the files that a job names; yields what to print, as soon as it is known.
+
+        Raises:
+            InputError: As ``evaluate`` does.
+        """
+
+
+class Picture(Protocol):
+    """A picture of the model card (``MODEL_CARD_PICTURES``)."""
+
+    def __call__(self, records: Sequence[dict[str, Any]], /) -> bytes | None:
+        """A PNG of the records of ``metrics.jsonl``; None if there is nothing to draw."""
+
+
+class LoadedFolder(Protocol):
+    """A verified model folder that is exported."""
+
+    @property
+    def trained(self) -> TrainJob:
+        """The job that trained the model."""
+
+    @property
+    def tags(self) -> Iterable[str]:
+        """Tags that source lines may start with."""
+
+    def write(self, format: str, folder: Path, compute_type: str | None) -> str:
+        """Writes the folder in another format of ``EXPORT_FORMATS``."""
+
+
+class ExportFormat(Protocol):
+    """A format of ``mt-export`` (``EXPORT_FORMATS``)."""
+
+    def __call__(self, source: LoadedFolder, folder: Path, compute_type: str | None, /) -> str:
+        """Writes a model folder in this format.
+
+        Args:
+            source: The model folder.
+            folder: An empty folder to write to.
+            compute_type: Data type of the weights; None: the default of the format.
+
+        Returns:
+            What it has written, in words.
+
+        Raises:
+            InputError: The format cannot represent the model, or a library is missing.
+        """
