@@ -1,15 +1,16 @@
 """The interfaces of what the registries name, and the types that these exchange with the core."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob
 
 if TYPE_CHECKING:
-    from transformer_mt import Evaluator
+    from transformer_mt import Evaluator, Translator
 
 
 class Pair(NamedTuple):
@@ -63,6 +64,104 @@ class Download(Protocol):
         Raises:
             InputError: They are damaged.
         """
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One translation of one line."""
+
+    text: str
+    """The translation, detokenised; one line."""
+    score: float
+    """Length-normalised log-probability, summed over the parts of a line that was split; 0 for an
+    empty line."""
+    tokens: int
+    """Number of tokens, end symbols not counted."""
+    log_prob: float = 0.0
+    """Log-probability of all pieces, end symbols included."""
+    pieces: list[str] = field(default_factory=list)
+    """The tokens and, after each part of the line, an end symbol."""
+    piece_log_probs: list[float] = field(default_factory=list)
+    """Log-probability of each piece; empty if not requested, or if CTranslate2 translated in
+    another type than float32."""
+    alignment: list[tuple[int, int]] | None = None
+    """If requested, for each word of the translation the source word that it is linked to. Words
+    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
+        """The translation of a line from the translations of its parts, without an alignment."""
+        return cls(
+            space.join(part.text for part in parts if part.text),
+            sum((part.score for part in parts), 0.0),
+            sum(part.tokens for part in parts),
+            sum((part.log_prob for part in parts), 0.0),
+            [piece for part in parts for piece in part.pieces],
+            [value for part in parts for value in part.piece_log_probs],
+        )
+
+
+class LineTranslator(Protocol):
+    """Translates lines: a ``Translator``, or a wrapper of one."""
+
+    def translate_nbest(self, lines: Sequence[str], nbest: int, /) -> list[list[Translation]]:
+        """Up to ``nbest`` translations of each line, best first."""
+
+    def split_tag(self, line: str, /) -> tuple[str, str]:
+        """The tag of a line, or "", and its text."""
+
+    def languages(self, tag: str, /) -> tuple[str, str]:
+        """Source and target language of lines with a tag, or with "" for none."""
+
+
+class LineCheck(NamedTuple):
+    """Finds unusual lines, which are counted."""
+
+    is_unusual: Callable[[str], bool]
+    """Whether the text of a line is."""
+    message: str
+    """What is logged after their number; ``{first}`` is the number of the first one."""
+
+
+class LineWrapper(Protocol):
+    """A wrapper that changes how lines are translated (``MARKUP_WRAPPERS``, ``SPLIT_WRAPPERS``)."""
+
+    checks: ClassVar[Mapping[str, LineCheck]]
+    """By the name of the count in ``InputStats``."""
+
+    def __call__(self, translator: LineTranslator, /) -> LineTranslator:
+        """Wraps a translator; raises ``InputError`` if that is not possible."""
+
+
+class TranslatedDocument(NamedTuple):
+    """A translation of a document."""
+
+    content: bytes
+    num_translated: int
+    """Number of texts that have been translated."""
+    warnings: list[str]
+    """What to check in the translation."""
+
+
+class Document(Protocol):
+    """A document in a format of ``DOCUMENT_FORMATS``; made without arguments, used once."""
+
+    def wrap(self, translator: "Translator", /) -> LineTranslator:
+        """What translates the lines of the document: the translator, or a wrapper of it.
+
+        Raises:
+            InputError: It does not suit the document.
+        """
+
+    def read(self, content: bytes, src_lang: str, tgt_lang: str, /) -> Sequence[str]:
+        """The lines to translate.
+
+        Raises:
+            InputError: The document is damaged, or not in these languages.
+        """
+
+    def write(self, translations: Sequence[str], /) -> TranslatedDocument:
+        """The document with translations of its lines."""
 
 
 class SourceNoise(Protocol):

@@ -38,6 +38,33 @@ TRACKERS: Registry = {
 }
 """``trackers``; the package and the extra of each have its name."""
 
+MARKUP_WRAPPERS: Registry = {
+    "keep": "transformer_mt.contrib.documents.markup:MarkupTranslator",
+}
+"""``markup`` of mt-translate: ``protocols.LineWrapper``."""
+
+SPLIT_WRAPPERS: Registry = {
+    "sentences": "transformer_mt.contrib.documents.sentences:SentenceTranslator",
+}
+"""``split`` of mt-translate: ``protocols.LineWrapper``, around that of ``markup``."""
+
+DOCUMENT_FORMATS: Registry = {
+    "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",
+    "xliff": "transformer_mt.contrib.documents.xliff_document:XliffDocument",
+}
+"""``format`` of mt-translate, of documents: ``protocols.Document``."""
+
+DOCUMENT_ENDINGS = {
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+    ".xlf": "xliff",
+    ".xliff": "xliff",
+    ".sdlxliff": "xliff",
+    ".mqxliff": "xliff",
+}
+"""Ending of a file → the format that ``format=auto`` chooses."""
+
 OPTIMIZERS: Registry = {
     "adam": "transformer_mt.training.optimizer:adam",
 }

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import cast
+from typing import TypeVar, cast
 
+from transformer_mt.contrib.documents.document import MarkupDocument
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.documents.document import Document
-from transformer_mt.decode.lines.markup import MarkupTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translator import Translator
+from transformer_mt.protocols import Translation
+
+Parsed = TypeVar("Parsed", bound=MarkupDocument)
 
 
 class Capitals:
@@ -39,6 +41,12 @@ class Capitals:
         assert tag is None
         return list(lines)
 
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return "", line
+
+    def languages(self, tag: str) -> tuple[str, str]:
+        return "en", "de"
+
     def translate_nbest(
         self, lines: Sequence[str], nbest: int, *, align: bool = False
     ) -> list[list[Translation]]:
@@ -51,9 +59,16 @@ class Capitals:
         return Translation(" ".join(words[:: self._step]), 0.0, 0, alignment=links)
 
 
-def capitals(document: Document, *, reverse: bool = False) -> str:
+def parsed(format: type[Parsed], text: str, src_lang: str = "en", tgt_lang: str = "de") -> Parsed:
+    """A document of this text."""
+    document = format()
+    document.parse(text, src_lang, tgt_lang)
+    return document
+
+
+def capitals(document: MarkupDocument, *, reverse: bool = False) -> str:
     """A document with the words of its units in capitals."""
-    translator = MarkupTranslator(cast(Translator, Capitals(reverse=reverse)))
+    translator = document.wrap(cast(Translator, Capitals(reverse=reverse)))
     lines = [unit.line for unit in document.units]
     best = translator.translate_nbest(lines, 1)
     text, failed = document.translated([translations[0].text for translations in best])

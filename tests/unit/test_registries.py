@@ -20,6 +20,9 @@ from transformer_mt.registries import Registry
 
 ACCEPTED: dict[str, Callable[[str], object]] = {
     "ENGINES": lambda name: TranslateJob(model="x", engine=name),
+    "MARKUP_WRAPPERS": lambda name: TranslateJob(model="x", markup=name),
+    "SPLIT_WRAPPERS": lambda name: TranslateJob(model="x", split=name),
+    "DOCUMENT_FORMATS": lambda name: TranslateJob(model="x", format=name),
     "OPTIMIZERS": lambda name: OptimizerConfig(name=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
@@ -30,7 +33,7 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
 ENTRIES = [
     (attribute, name)
     for attribute, registry in vars(registries).items()
-    if attribute.isupper()
+    if attribute.isupper() and attribute != "DOCUMENT_ENDINGS"  # whose values are names
     for name in registry
 ]
 
@@ -54,6 +57,10 @@ def test_registered_names_are_accepted_and_listed(
         ACCEPTED[attribute]("mine")
     monkeypatch.setitem(registry, "mine", "module:function")
     ACCEPTED[attribute]("mine")
+
+
+def test_every_ending_is_of_a_format() -> None:
+    assert set(registries.DOCUMENT_ENDINGS.values()) == set(registries.DOCUMENT_FORMATS)
 
 
 def test_help_lists_registered_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,24 +8,17 @@ from transformer_mt.config.checks import Checked, number, one_of, require, requi
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.files import expand_user
 from transformer_mt.registries import (
+    DOCUMENT_ENDINGS,
+    DOCUMENT_FORMATS,
     ENGINES,
     EXPORT_FORMATS,
+    MARKUP_WRAPPERS,
     METRICS,
     PROTOCOLS,
     QUANTIZED_FORMATS,
     SOURCE_METRICS,
+    SPLIT_WRAPPERS,
 )
-
-_DOCUMENT_FORMATS = {
-    ".html": "html",
-    ".htm": "html",
-    ".xhtml": "html",
-    ".xlf": "xliff",
-    ".xliff": "xliff",
-    ".sdlxliff": "xliff",
-    ".mqxliff": "xliff",
-}
-"""By the ending of the input."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -40,7 +33,7 @@ class TranslateJob(Checked):
     """File to translate; null: standard input."""
     output: str | None = None
     """File to write; null: standard output."""
-    format: str = one_of("auto", "text", "jsonl", "html", "xliff")
+    format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
     """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
     and ``xliff`` are documents. ``auto`` follows the ending of ``input``, and is otherwise text."""
     nbest: int = number(1, at_least=1, at_most=10_000)
@@ -54,9 +47,9 @@ class TranslateJob(Checked):
     otherwise float32. ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
-    split: str = one_of("none", "sentences")
+    split: str = one_of("none", SPLIT_WRAPPERS)
     """How lines are split. ``sentences`` translates the sentences of each line one by one."""
-    markup: str = one_of("text", "keep")
+    markup: str = one_of("text", MARKUP_WRAPPERS)
     """Treatment of markup. ``keep`` preserves tags, placeholders and addresses; ``text`` translates
     them like any other text."""
     tag: str | None = None
@@ -120,8 +113,8 @@ class TranslateJob(Checked):
             ):
                 require(not used, f"{key} cannot be used with score, which does not translate")
         for setting, used in (
-            ("split=sentences", self.split == "sentences"),
-            ("markup=keep", self.markup == "keep"),
+            (f"split={self.split}", self.split != "none"),
+            (f"markup={self.markup}", self.markup != "text"),
             (f"format={self.document_format}", self.document_format is not None),
         ):
             for key in ("prefix", "score", "alignment") if used else ():
@@ -130,10 +123,10 @@ class TranslateJob(Checked):
 
     @property
     def document_format(self) -> str | None:
-        """``html`` or ``xliff``; None if lines are translated."""
+        """Format of the document (``DOCUMENT_FORMATS``); None if lines are translated."""
         if self.format == "auto":
-            return _DOCUMENT_FORMATS.get(Path(self.input or "").suffix.lower())
-        return self.format if self.format in _DOCUMENT_FORMATS.values() else None
+            return DOCUMENT_ENDINGS.get(Path(self.input or "").suffix.lower())
+        return self.format if self.format in DOCUMENT_FORMATS else None
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -1,7 +1,7 @@
 """The translator, from strings to strings: one line out for each line in, in the same order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, repeat
 from pathlib import Path
@@ -21,6 +21,7 @@ from transformer_mt.decode.lines.alignment import align_words, join_links, print
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
+from transformer_mt.protocols import Translation
 
 if TYPE_CHECKING:
     from transformer_mt.distributed.world import World
@@ -29,41 +30,6 @@ if TYPE_CHECKING:
 
 _LONG_LINE = 64
 """Tokens of a line from which on the length of its translation tells whether text is missing."""
-
-
-@dataclass(frozen=True)
-class Translation:
-    """One translation of one line."""
-
-    text: str
-    """The translation, detokenised; one line."""
-    score: float
-    """Length-normalised log-probability, summed over the parts of a line that was split; 0 for an
-    empty line."""
-    tokens: int
-    """Number of tokens, end symbols not counted."""
-    log_prob: float = 0.0
-    """Log-probability of all pieces, end symbols included."""
-    pieces: list[str] = field(default_factory=list)
-    """The tokens and, after each part of the line, an end symbol."""
-    piece_log_probs: list[float] = field(default_factory=list)
-    """Log-probability of each piece; empty if not requested, or if CTranslate2 translated in
-    another type than float32."""
-    alignment: list[Link] | None = None
-    """If requested, for each word of the translation the source word that it is linked to. Words
-    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
-
-    @classmethod
-    def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
-        """The translation of a line from the translations of its parts, without an alignment."""
-        return cls(
-            space.join(part.text for part in parts if part.text),
-            sum((part.score for part in parts), 0.0),
-            sum(part.tokens for part in parts),
-            sum((part.log_prob for part in parts), 0.0),
-            [piece for part in parts for piece in part.pieces],
-            [value for part in parts for value in part.piece_log_probs],
-        )
 
 
 class _Part(NamedTuple):
@@ -199,6 +165,15 @@ class Translator:
         tags = self.tokenizer.tags
         check_tag(tag, tags)
         return [line if split_tag(line, tags)[0] else add_tag(tag, line) for line in lines]
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        """The tag of a line, or "", and its text."""
+        return split_tag(line, self.tokenizer.tags)
+
+    def languages(self, tag: str) -> tuple[str, str]:
+        """Source and target language of lines with a tag, or with "" for none."""
+        normalizer = self.normalizer.of_tag(tag)
+        return normalizer.src_lang, normalizer.tgt_lang
 
     def translate_nbest(
         self,

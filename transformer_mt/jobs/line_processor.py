@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryFile
 from typing import Any
 
@@ -14,13 +15,13 @@ from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import UNK
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import check_tag, split_tag, tag_names
+from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.lines.markup import MarkupTranslator, is_malformed
-from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import model_files
+from transformer_mt.protocols import Document, LineCheck, LineTranslator, LineWrapper, Translation
+from transformer_mt.registries import MARKUP_WRAPPERS, SPLIT_WRAPPERS
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,6 @@ def translates_file(job: TranslateJob) -> bool:
 _UNUSUAL = {
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
-    "malformed": "line(s) have markup that does not parse (the first: line {first:,}) and were "
-    "translated as text; for whole pages use format=html",
     "nul": "line(s) contain NUL characters (the first: line {first:,})",
     "space_mark": "line(s) contain ▁ (U+2581; the first: line {first:,}), which is read as a space",
     "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
@@ -54,7 +53,10 @@ _UNUSUAL = {
 
 @dataclass
 class InputStats:
-    """Counts of unusual input lines by kind (``_UNUSUAL``), without kinds that do not occur."""
+    """Counts of unusual input lines by kind, without kinds that do not occur.
+
+    The kinds are those of ``_UNUSUAL``, and of the checks of a wrapper.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
@@ -75,9 +77,13 @@ class LineProcessor:
     Args:
         job: What to translate with.
         device: Overrides the job's, for one of several ranks.
+        document: What the lines belong to. It is wrapped around the translator in place of the
+            job's ``markup``.
     """
 
-    def __init__(self, job: TranslateJob, device: str | None = None):
+    def __init__(
+        self, job: TranslateJob, device: str | None = None, document: Document | None = None
+    ):
         if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
             raise InputError(
                 f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
@@ -115,16 +121,20 @@ class LineProcessor:
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
-        self.languages = data.tags.get(job.tag or "", data.languages(None))
+        self.languages = self._translator.languages(job.tag or "")
         """Source and target language of the lines."""
-        self.unplaced: list[str] = []
-        """Markup of lines so far that no word of their translations belongs to."""
         self._vocabulary_checked = False
-        self._segments: MarkupTranslator | SentenceTranslator | None = None
-        if job.markup == "keep" or job.document_format is not None:
-            self._segments = MarkupTranslator(self._translator, self.unplaced)
-        if job.split == "sentences":
-            self._segments = SentenceTranslator(self._segments or self._translator)
+        self._wrapped: LineTranslator = self._translator
+        self._checks: dict[str, LineCheck] = {}
+        wrappers = [SPLIT_WRAPPERS.get(job.split)]
+        if document is not None:
+            self._wrapped = document.wrap(self._translator)
+        else:
+            wrappers.insert(0, MARKUP_WRAPPERS.get(job.markup))
+        for path in filter(None, wrappers):
+            wrapper: LineWrapper = resolve_name(path)
+            self._wrapped = wrapper(self._wrapped)
+            self._checks |= wrapper.checks
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
@@ -152,13 +162,15 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        for kind, message in _UNUSUAL.items():
+        advice = f": try split={'|'.join(SPLIT_WRAPPERS)}" if self._job.split == "none" else ""
+        messages = {kind: check.message for kind, check in self._checks.items()}
+        for kind, message in (messages | _UNUSUAL).items():
             if count := stats.counts.get(kind):
                 text = message.format(
                     first=stats.first.get(kind),
                     limit=self._request.config.max_source_tokens,
                     tags=tag_names(self._request.tokenizer.tags),
-                    advice="" if self._job.split == "sentences" else ": try split=sentences",
+                    advice=advice,
                 )
                 log.warning(f"{count:,} {text}")
 
@@ -186,13 +198,13 @@ class LineProcessor:
         tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
         self._check_vocabulary(tagged)
         needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
-        keeps_markup = self._job.markup == "keep"
-        for number, source in enumerate(tagged if needs_tag or keeps_markup else (), first_line):
-            tag, text = split_tag(source, tags)
+        for number, source in enumerate(tagged if needs_tag or self._checks else (), first_line):
+            tag, text = translator.split_tag(source)
             if needs_tag and not tag and text.strip():
                 stats.add("untagged", number)
-            if keeps_markup and is_malformed(text):
-                stats.add("malformed", number)
+            for kind, check in self._checks.items():
+                if check.is_unusual(text):
+                    stats.add(kind, number)
         output = bytearray()
         for line, translations in zip(lines, self._translate(tagged, first_line), strict=True):
             if self._job.format == "jsonl":
@@ -227,8 +239,8 @@ class LineProcessor:
     def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""
         nbest = self._job.nbest
-        if self._segments is not None:
-            return self._segments.translate_nbest(lines, nbest)
+        if self._wrapped is not self._translator:
+            return self._wrapped.translate_nbest(lines, nbest)
         aligned = None
         if self.aligned_file is not None:
             aligned = self.aligned_file.read(first_line, len(lines))

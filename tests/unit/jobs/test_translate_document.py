@@ -14,6 +14,7 @@ from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import line_processor, translate_document
+from transformer_mt.protocols import Translation
 
 PAGE = (
     '<html lang="en">\n<p>the <b title="a fox">dog</b> jumps<br>a <code>fox</code>\n<pre>the</pre>'
@@ -92,7 +93,7 @@ def test_messages(
     assert err.startswith("mt-translate: ")
     assert err.endswith("/page.html: translated 3 text(s)\n")
     assert err.count("\n") == 1
-    monkeypatch.setattr(Capitals, "_translate", lambda *_: line_processor.Translation("", 0, 0))
+    monkeypatch.setattr(Capitals, "_translate", lambda *_: Translation("", 0, 0))
     assert run(PAGE.encode()) == PAGE.replace('"en"', '"de"').encode()
     assert capsys.readouterr().err.splitlines()[1:] == [
         "mt-translate: 2 element(s) could not be placed by word alignment: <b> in line 2, <code> "
@@ -150,11 +151,11 @@ def test_invalid_bytes_stay(run: Run) -> None:
 def test_no_codec_error_name_is_registered() -> None:
     """It would be one of the whole process."""
     program = (
-        "import codecs; import transformer_mt.jobs.translate_document as module\n"
+        "import codecs; import transformer_mt.contrib.documents.encodings as module\n"
         "print(module.__name__); codecs.lookup_error('reference')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "transformer_mt.jobs.translate_document\n"
+    assert done.stdout == "transformer_mt.contrib.documents.encodings\n"
     assert "LookupError" in done.stderr
 
 

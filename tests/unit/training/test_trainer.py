@@ -38,7 +38,6 @@ from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training import trainer as module
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -681,7 +680,10 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setattr(module, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed"))
+    monkeypatch.setattr(
+        "transformer_mt.training.setup.choose_kernels",
+        lambda *_: Kernels("bf16", "torch_transposed"),
+    )
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from transformer_mt.decode.lines.alignment import WORD_START
 _FULL_STOP = re.compile("[.!?…؟।]+[\"'”’»)\\]]*$")
 _FULL_STOP_CJK = re.compile("[。！？]+[」』”）]*$")
 """Ends a sentence also where no space follows."""
-TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
+_TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
 """An initial or a title, after which the sentence continues."""
 
 
@@ -46,7 +46,7 @@ def _sentence_starts(
     """
     starts = [i for i, piece in enumerate(pieces[:-1], 1) if _FULL_STOP_CJK.search(piece)]
     for i, (word, following) in zip(words, pairwise(texts), strict=True):
-        is_end = _FULL_STOP.search(word.strip()) and not TITLE.fullmatch(word.strip())
+        is_end = _FULL_STOP.search(word.strip()) and not _TITLE.fullmatch(word.strip())
         if is_end and not following.strip()[:1].islower():
             starts.append(i)
     return sorted(starts)

@@ -1,4 +1,4 @@
-"""A document cut into parts: those that are translated, and those that stay byte for byte.
+"""A document with markup, cut into parts: those that are translated, others stay byte for byte.
 
 The text between two boundaries, such as the tags of a paragraph, is a unit, translated as one line.
 Its inline elements become short tags in this line, ``<xb>the <xc/> text</xb>``, and what must not
@@ -7,13 +7,18 @@ after the part where the element starts. ``MarkupTranslator`` places them in the
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape, unescape
+from itertools import islice
 from typing import NamedTuple
 
-from transformer_mt.decode.lines.alignment import WORD
-from transformer_mt.decode.lines.markup import is_malformed
+from transformer_mt import Translator
+from transformer_mt.contrib.documents.encodings import decode, encode
+from transformer_mt.contrib.documents.markup import MarkupTranslator, is_malformed
+from transformer_mt.contrib.documents.tag_placement import WORD
+from transformer_mt.protocols import TranslatedDocument
 
 _LETTER_OR_DIGIT, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
 _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
@@ -23,6 +28,8 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
 _SPACE = re.compile(r"\s+|&#?\w+;")
 """Spaces, or a character reference, which may be one (``&nbsp;``)."""
+_MAX_LISTED = 10
+"""Number of places that a warning names."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 
 
@@ -68,8 +75,8 @@ class Unit(NamedTuple):
     """Whether its text is markup itself, such as escaped HTML in XLIFF."""
 
 
-class Document:
-    """The parts of a document, and the units among them."""
+class MarkupDocument(ABC):
+    """The parts of a document, and the units among them: a ``Document`` with markup."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
@@ -77,6 +84,37 @@ class Document:
         self.units: list[Unit] = []
         self.added: set[int] = set()
         """Indices of parts that the document did not have."""
+        self._unplaced: list[str] = []
+
+    @abstractmethod
+    def parse(self, text: str, src_lang: str, tgt_lang: str) -> None:
+        """Cuts a document into parts and units; raises ``InputError`` if it is damaged."""
+
+    def wrap(self, translator: Translator) -> MarkupTranslator:
+        """What keeps the tags of lines."""
+        return MarkupTranslator(translator, self._unplaced)
+
+    def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
+        """The lines of the units."""
+        text, self._encoding = decode(content)
+        self.parse(text, src_lang, tgt_lang)
+        return [unit.line for unit in self.units]
+
+    def write(self, translations: Sequence[str]) -> TranslatedDocument:
+        """The document in its encoding, with translations of its units."""
+        text, failed = self.translated(translations)
+        unplaced = _warning(
+            "element(s) could not be placed by word alignment",
+            len(self._unplaced),
+            map(self.place, self._unplaced),
+        )
+        unchanged = _warning(
+            "text(s) have no usable translation and were left as they are",
+            len(failed),
+            (f"line {self.line_number(unit.start)}" for unit in failed),
+        )
+        number = len(self.units) - len(failed)
+        return TranslatedDocument(encode(text, self._encoding), number, unplaced + unchanged)
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends are not of the piece."""
@@ -197,6 +235,13 @@ class Document:
         """The line of the document in which a part starts, from 1."""
         given = (raw for i, raw in enumerate(self.parts[:part]) if i not in self.added)
         return sum(raw.count("\n") for raw in given) + 1
+
+
+def _warning(problem: str, count: int, places: Iterable[str]) -> list[str]:
+    """How often there is a problem, if anywhere, and the first places; finding one is slow."""
+    listed = ", ".join(place[:80] for place in islice(places, _MAX_LISTED))
+    more = ", …" if count > _MAX_LISTED else ""
+    return [f"{count:,} {problem}: {listed}{more}"] if count else []
 
 
 def _pairs(pieces: Sequence[Piece]) -> dict[int, int]:

@@ -15,12 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
+from typing import ClassVar
 
-from transformer_mt.data.text.tags import add_tag, split_tag
-from transformer_mt.decode.lines.alignment import SPACES, WORD
-from transformer_mt.decode.lines.tag_placement import ExtractedLine, Tag, restore_markup
-from transformer_mt.decode.translator import Translation, Translator
-from transformer_mt.errors import InputError
+from transformer_mt import InputError, Translator
+from transformer_mt.contrib.documents.tag_placement import (
+    SPACES,
+    WORD,
+    ExtractedLine,
+    Tag,
+    restore_markup,
+)
+from transformer_mt.protocols import LineCheck, Translation
 
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
 _TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
@@ -55,6 +60,11 @@ _BESIDE_TAG = re.compile("[^«]<|>[^!?:;»]")
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
 
+def is_malformed(line: str) -> bool:
+    """Whether something in a line looks like the beginning of a tag, but there is no such tag."""
+    return "<" in line and _TAG_START.search(MARKUP.sub("", line)) is not None
+
+
 class MarkupTranslator:
     """Translates the text of lines with a ``Translator``, and preserves their markup.
 
@@ -68,6 +78,14 @@ class MarkupTranslator:
         InputError: The normalisation changes the words of a line.
     """
 
+    checks: ClassVar[Mapping[str, LineCheck]] = {
+        "malformed": LineCheck(
+            is_malformed,
+            "line(s) have markup that does not parse (the first: line {first:,}) and were "
+            "translated as text; for whole pages use format=html",
+        )
+    }
+
     def __init__(self, translator: Translator, unplaced: list[str] | None = None):
         self._unplaced = [] if unplaced is None else unplaced
         tokenizer, normalizer = translator.tokenizer, translator.normalizer
@@ -77,7 +95,7 @@ class MarkupTranslator:
                 "changes the words of a line"
             )
         self._translator = translator
-        self.tokenizer, self.normalizer = tokenizer, normalizer
+        self.split_tag, self.languages = translator.split_tag, translator.languages
         numbers = [str(number) for number in range(10, 100)]
         lengths = dict(zip(numbers, map(len, tokenizer.encode(numbers)), strict=True))
         # Numbers of few pieces are frequent in the training text.
@@ -88,10 +106,10 @@ class MarkupTranslator:
         results: dict[int, list[Translation]] = {}
         plain: list[int] = []
         extracted: dict[int, ExtractedLine] = {}
-        tags: list[str] = []
+        before: list[str] = []  # the text of each line, its tag
         for i, tagged in enumerate(lines):
-            tag, line = split_tag(tagged, self.tokenizer.tags)
-            tags.append(tag)
+            tag, line = self.split_tag(tagged)
+            before.append(f"{tag} " if tag else "")
             if not MARKUP.search(line) or is_malformed(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
@@ -101,7 +119,7 @@ class MarkupTranslator:
         # Separately, because alignment takes time.
         translations = self._translator.translate_nbest([lines[i] for i in plain], nbest)
         results.update(zip(plain, translations, strict=True))
-        parts = [add_tag(tags[i], source.text) for i, source in extracted.items()]
+        parts = [before[i] + source.text for i, source in extracted.items()]
         translations = self._translator.translate_nbest(parts, nbest, align=True)
         for (i, source), best in zip(extracted.items(), translations, strict=True):
             results[i] = [
@@ -121,12 +139,8 @@ class MarkupTranslator:
 
     def _normalize(self, tag: str, text: str) -> str:
         """Text as the model reads it: in SentencePiece's ``nmt_nfkc``, ``it´s`` is two words."""
-        return self.tokenizer.normalize(self.normalizer.of_tag(tag).src(text))
-
-
-def is_malformed(line: str) -> bool:
-    """Whether something in a line looks like the beginning of a tag, but there is no such tag."""
-    return "<" in line and _TAG_START.search(MARKUP.sub("", line)) is not None
+        normalizer = self._translator.normalizer.of_tag(tag)
+        return self._translator.tokenizer.normalize(normalizer.src(text))
 
 
 def extract_markup(

@@ -1,15 +1,18 @@
 """Sentence splitting: lines of several sentences are translated sentence by sentence."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from transformer_mt import InputError
 from transformer_mt.config.languages import base_language, word_separator
-from transformer_mt.data.subwords.tokenizer import one_line
-from transformer_mt.data.text.tags import add_tag, split_tag
-from transformer_mt.decode.lines.long_lines import TITLE
-from transformer_mt.decode.lines.markup import MARKUP, MarkupTranslator
-from transformer_mt.decode.translator import Translation, Translator
-from transformer_mt.errors import InputError
+from transformer_mt.contrib.documents.markup import MARKUP
+from transformer_mt.protocols import LineCheck, LineTranslator, Translation
 
+_TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
+"""An initial or a title, after which the sentence continues."""
+_BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
+"""Tabs and line breaks of any script count as spaces."""
 _SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))
 _SPACES |= dict.fromkeys(range(0x2000, 0x200B), " ")
 """Replaced by plain spaces: sentencex 1.0.32 panics at a full stop after one (``Plan B\\xa0.``)."""
@@ -26,12 +29,15 @@ class SentenceTranslator:
         InputError: sentencex is not installed.
     """
 
-    def __init__(self, translator: Translator | MarkupTranslator):
+    checks: ClassVar[Mapping[str, LineCheck]] = {}
+
+    def __init__(self, translator: LineTranslator):
         try:
             from sentencex import segment
         except ImportError:
             raise InputError("split=sentences needs sentencex: pip install sentencex") from None
         self._translator, self._segment = translator, segment
+        self.split_tag, self.languages = translator.split_tag, translator.languages
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line; of several sentences, the best of each."""
@@ -42,24 +48,25 @@ class SentenceTranslator:
 
     def _sentences(self, line: str) -> list[str]:
         """The sentences of a line, with its tag: at least one, none blank unless it is."""
-        tag, text = split_tag(one_line(line), self._translator.tokenizer.tags)
-        language = base_language(self._translator.normalizer.of_tag(tag).src_lang)
+        tag, text = self.split_tag(line.translate(_BREAKS))
+        language = base_language(self.languages(tag)[0])
         sentences, start, end = [], 0, 0
         markup = [match.span() for match in MARKUP.finditer(text)]
         for part in self._segment(language, text.translate(_SPACES)):
             end += len(part)
             word = part.rstrip().rpartition(" ")[2]
-            is_title = TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
+            is_title = _TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
             in_markup = any(first < end < last for first, last in markup)  # as in an address
             if end < len(text) and (is_title or in_markup):
                 continue
             sentences.append(text[start:end].strip())
             start = end
-        return [add_tag(tag, sentence) for sentence in sentences if sentence] or [line]
+        before = f"{tag} " if tag else ""
+        return [before + sentence for sentence in sentences if sentence] or [line]
 
     def _join(self, line: list[str], sentences: list[list[Translation]]) -> list[Translation]:
         if len(sentences) == 1:
             return sentences[0]
-        tag, _ = split_tag(line[0], self._translator.tokenizer.tags)
-        space = word_separator(self._translator.normalizer.of_tag(tag).tgt_lang)
+        tag, _ = self.split_tag(line[0])
+        space = word_separator(self.languages(tag)[1])
         return [Translation.joined([best[0] for best in sentences], space)]

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tokenizers import small_tokenizer
 
+from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
+from transformer_mt.contrib.documents.tag_placement import restore_markup
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.alignment import source_word_ids
-from transformer_mt.decode.lines.markup import MarkupTranslator, extract_markup
-from transformer_mt.decode.lines.tag_placement import restore_markup
-from transformer_mt.decode.translator import Translation
 from transformer_mt.errors import InputError
+from transformer_mt.protocols import Translation
 
 NUMBERS = [str(number) for number in range(10, 100)]
 
@@ -207,6 +208,12 @@ class Reversing:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return split_tag(line, self.tokenizer.tags)
+
+    def languages(self, tag: str) -> tuple[str, str]:
+        return "en", "de"
 
     def translate_nbest(
         self, lines: Sequence[str], nbest: int, *, align: bool = False

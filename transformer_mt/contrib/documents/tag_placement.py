@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-from transformer_mt.decode.engines.engine import Link
-from transformer_mt.decode.lines.alignment import WORD
+SPACES = " \t\n\f\r"
+"""White space as HTML defines it: what separates words, and may be collapsed. No-break spaces and
+the like belong to a word, as in the pieces of a vocabulary."""
+WORD = re.compile(f"[^{SPACES}]+")
+"""A word, as the alignment counts them."""
 
 
 @dataclass
@@ -79,7 +82,10 @@ _MOVED_LEFT, _MOVED_RIGHT = (" ", ""), ("", " ")
 
 
 def restore_markup(
-    source: ExtractedLine, translation: str, alignment: Sequence[Link], unplaced: list[str]
+    source: ExtractedLine,
+    translation: str,
+    alignment: Sequence[tuple[int, int]],
+    unplaced: list[str],
 ) -> str:
     """The translation of a line's text, with the line's markup where the alignment puts it.
 

@@ -5,14 +5,14 @@ import time
 from html import unescape
 
 import pytest
-from support.documents import capitals, tags
+from support.documents import capitals, parsed, tags
 
-from transformer_mt.decode.documents.html_document import parse_html
+from transformer_mt.contrib.documents.html_document import HtmlDocument
 from transformer_mt.errors import InputError
 
 
 def translated(page: str, *, reverse: bool = False) -> str:
-    return capitals(parse_html(page, "en", "de"), reverse=reverse)
+    return capitals(parsed(HtmlDocument, page), reverse=reverse)
 
 
 PAGE = """<!DOCTYPE html>
@@ -152,7 +152,7 @@ def test_elements_are_kept_in_any_order_of_words() -> None:
 
 
 def test_identity_keeps_the_text_of_every_unit() -> None:
-    document = parse_html(PAGE, "en", "de")
+    document = parsed(HtmlDocument, PAGE)
     text, failed = document.translated([unit.line for unit in document.units])
     assert not failed
     assert (
@@ -169,7 +169,7 @@ def test_identity_keeps_the_text_of_every_unit() -> None:
 
 
 def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
-    document = parse_html("<p>one <b>two</b></p>\n<p>three</p>", "en", "de")
+    document = parsed(HtmlDocument, "<p>one <b>two</b></p>\n<p>three</p>")
     first, second = document.units
     text, failed = document.translated([first.line.replace("</x", "</y"), "drei"])
     assert text == "<p>one <b>two</b></p>\n<p>drei</p>"
@@ -178,7 +178,7 @@ def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
 
 
 def test_elements_are_named_with_their_line() -> None:
-    document = parse_html("<p>\none <a href=x>two</a>, <code>x</code></p>", "en", "de")
+    document = parsed(HtmlDocument, "<p>\none <a href=x>two</a>, <code>x</code></p>")
     opening, closing, code = document.units[0].codes
     assert document.place(opening) == document.place(closing) == "<a> in line 2"
     assert document.place(f"2{code}") == "<code> in line 2"
@@ -192,7 +192,8 @@ def test_text_like_the_codes_of_a_line_stays() -> None:
 
 def test_a_model_of_several_languages_translates_all() -> None:
     page = '<p lang="fr">One <b lang="it">two</b></p>'
-    assert [unit.line for unit in parse_html(page, "und", "en").units] == ["One <xe>two</xe>"]
+    units = parsed(HtmlDocument, page, "und", "en").units
+    assert [unit.line for unit in units] == ["One <xe>two</xe>"]
 
 
 def test_any_number_of_elements() -> None:
@@ -204,11 +205,11 @@ def test_any_number_of_elements() -> None:
 
 def test_a_broken_declaration_is_one_line() -> None:
     with pytest.raises(InputError, match="line 2: unknown status keyword"):
-        parse_html("<p>\n<![broken[ x ]]>", "en", "de")
+        parsed(HtmlDocument, "<p>\n<![broken[ x ]]>")
 
 
 def test_large_pages_take_time_in_proportion() -> None:
     page = "<p>Some <b>text</b> here" * 10_000  # no paragraph closed
     start = time.perf_counter()
-    assert len(parse_html(page, "en", "de").units) == 10_000
+    assert len(parsed(HtmlDocument, page).units) == 10_000
     assert time.perf_counter() - start < 20

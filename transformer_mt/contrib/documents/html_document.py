@@ -11,10 +11,10 @@ from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 
+from transformer_mt import InputError
 from transformer_mt.config.languages import may_be_same_language
-from transformer_mt.decode.documents.document import Document, Piece, Token
-from transformer_mt.decode.lines.markup import EMPTY_ELEMENTS
-from transformer_mt.errors import InputError
+from transformer_mt.contrib.documents.document import MarkupDocument, Piece, Token
+from transformer_mt.contrib.documents.markup import EMPTY_ELEMENTS
 
 _TRANSLATED_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 _INLINE = re.compile(
@@ -37,56 +37,76 @@ _MAX_PIECES = 160
 _ATTRIBUTE = re.compile(r"""([^\s/>=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
 
 
-def parse_html(text: str, src_lang: str, tgt_lang: str) -> Document:
-    """Cuts an HTML page into parts and units.
+class HtmlDocument(MarkupDocument):
+    """An HTML page."""
 
-    The content of ``<script>``, ``<style>``, ``<pre>``, ``<code>`` and the like, and of elements
-    with ``translate="no"``, the class ``notranslate`` or another language than ``src_lang``, is not
-    translated. The attribute ``lang`` of ``<html>``, where there is one, becomes ``tgt_lang``.
-    """
-    document, pieces = Document(), list[Piece]()
-    elements = [("", "")]  # name and kind (below) of each open element
-    num_open = Counter[str]()
-    for token in _tokens(text):
-        kind = elements[-1][1]  # of the element: "" is translated, "block" or a kind of piece not
-        if token.kind == "closing" and num_open[token.name]:
-            while True:
-                name, kind = elements.pop()
-                num_open[name] -= 1
-                if name == token.name:
-                    break
-        elif token.kind in ("opening", "empty"):
-            if token.name == elements[-1][0] and _SIBLINGS.fullmatch(token.name):
-                num_open[elements.pop()[0]] -= 1
-            kind = _kind(token, elements[-1][1], src_lang)
-            if token.kind == "opening":
-                elements.append((token.name, kind))
-                num_open[token.name] += 1
+    def parse(self, text: str, src_lang: str, tgt_lang: str) -> None:
+        """Cuts an HTML page into parts and units.
 
-        start = len(document.parts)
-        if token.kind == "text" and not kind:
-            is_separator = _SEPARATOR.fullmatch(unescape(token.raw))
-            if is_separator or len(pieces) >= _MAX_PIECES:
-                document.add_unit(pieces)
+        The content of ``<script>``, ``<style>``, ``<pre>``, ``<code>`` and the like, and of
+        elements with ``translate="no"``, the class ``notranslate`` or another language than
+        ``src_lang``, is not translated. The attribute ``lang`` of ``<html>``, where there is one,
+        becomes ``tgt_lang``.
+        """
+        pieces = list[Piece]()
+        elements = [("", "")]  # name and kind (below) of each open element
+        num_open = Counter[str]()
+        for token in _tokens(text):
+            kind = elements[-1][1]  # of its element: "" if translated, "block" or a kind of piece
+            if token.kind == "closing" and num_open[token.name]:
+                while True:
+                    name, kind = elements.pop()
+                    num_open[name] -= 1
+                    if name == token.name:
+                        break
+            elif token.kind in ("opening", "empty"):
+                if token.name == elements[-1][0] and _SIBLINGS.fullmatch(token.name):
+                    num_open[elements.pop()[0]] -= 1
+                kind = _kind(token, elements[-1][1], src_lang)
+                if token.kind == "opening":
+                    elements.append((token.name, kind))
+                    num_open[token.name] += 1
+
+            start = len(self.parts)
+            if token.kind == "text" and not kind:
+                is_separator = _SEPARATOR.fullmatch(unescape(token.raw))
+                if is_separator or len(pieces) >= _MAX_PIECES:
+                    self.add_unit(pieces)
+                    pieces = []
+                piece = self.add_text(token.raw)
+                pieces += [] if is_separator else [piece]
+                continue
+            if token.kind in ("opening", "empty") and not kind:
+                self._add_start_tag(token, tgt_lang)
+            else:
+                self.parts.append(token.raw)
+            if kind == "block" or (not kind and token.name and not _INLINE.fullmatch(token.name)):
+                self.add_unit(pieces)
                 pieces = []
-            piece = document.add_text(token.raw)
-            pieces += [] if is_separator else [piece]
-            continue
-        if token.kind in ("opening", "empty") and not kind:
-            _add_start_tag(document, token, tgt_lang)
-        else:
-            document.parts.append(token.raw)
-        if kind == "block" or (not kind and token.name and not _INLINE.fullmatch(token.name)):
-            document.add_unit(pieces)
-            pieces = []
-            continue
-        if not kind:
-            kind = token.kind if token.kind in ("opening", "closing") else "alone"
-        elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
-            start = pieces.pop().start
-        pieces.append(Piece(kind, start, len(document.parts), token.name))
-    document.add_unit(pieces)
-    return document
+                continue
+            if not kind:
+                kind = token.kind if token.kind in ("opening", "closing") else "alone"
+            elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
+                start = pieces.pop().start
+            pieces.append(Piece(kind, start, len(self.parts), token.name))
+        self.add_unit(pieces)
+
+    def _add_start_tag(self, tag: Token, tgt_lang: str) -> None:
+        """Adds the parts of a start tag, and units for attributes that people read."""
+        end = 0
+        for match in _ATTRIBUTE.finditer(tag.raw, len(tag.name) + 1):
+            name, value = match[1].lower(), match.lastindex or 1
+            if value == 1 or not (name in _TRANSLATED_ATTRIBUTES or tag.name == "html"):
+                continue
+            if name in _TRANSLATED_ATTRIBUTES:
+                self.parts.append(tag.raw[end : match.start(value)])
+                self.add_unit([self.add_text(match[value])], quote='"' if value == 4 else "")
+            elif name in ("lang", "xml:lang"):
+                self.parts += [tag.raw[end : match.start(value)], tgt_lang]
+            else:
+                continue
+            end = match.end(value)
+        self.parts.append(tag.raw[end:])
 
 
 def _kind(tag: Token, parent: str, src_lang: str) -> str:
@@ -107,24 +127,6 @@ def _kind(tag: Token, parent: str, src_lang: str) -> str:
     if tag.name == "svg":
         return "alone"
     return "verbatim" if _INLINE.fullmatch(tag.name) else "block"
-
-
-def _add_start_tag(document: Document, tag: Token, tgt_lang: str) -> None:
-    """Adds the parts of a start tag, and units for attributes that people read."""
-    end = 0
-    for match in _ATTRIBUTE.finditer(tag.raw, len(tag.name) + 1):
-        name, value = match[1].lower(), match.lastindex or 1
-        if value == 1 or not (name in _TRANSLATED_ATTRIBUTES or tag.name == "html"):
-            continue
-        if name in _TRANSLATED_ATTRIBUTES:
-            document.parts.append(tag.raw[end : match.start(value)])
-            document.add_unit([document.add_text(match[value])], quote='"' if value == 4 else "")
-        elif name in ("lang", "xml:lang"):
-            document.parts += [tag.raw[end : match.start(value)], tgt_lang]
-        else:
-            continue
-        end = match.end(value)
-    document.parts.append(tag.raw[end:])
 
 
 def _tokens(text: str) -> Iterator[Token]:

@@ -1,13 +1,13 @@
 """Sentences are translated one by one; a line stays one line."""
 
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
+from transformer_mt.contrib.documents.sentences import SentenceTranslator
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.lines.sentences import SentenceTranslator
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.data.text.tags import split_tag
+from transformer_mt.protocols import Translation
 
 pytest.importorskip("sentencex", reason="sentencex is not installed (the extra 'sentences')")
 
@@ -16,7 +16,14 @@ class Brackets:
     """Puts each line in brackets; the n-th best translation has n of them."""
 
     def __init__(self, normalizer: Normalizer):
-        self.normalizer, self.tokenizer, self.tags = normalizer, self, normalizer.tags
+        self._normalizer = normalizer
+
+    def split_tag(self, line: str) -> tuple[str, str]:
+        return split_tag(line, self._normalizer.tags)
+
+    def languages(self, tag: str) -> tuple[str, str]:
+        normalizer = self._normalizer.of_tag(tag)
+        return normalizer.src_lang, normalizer.tgt_lang
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         def found(line: str) -> list[Translation]:
@@ -32,7 +39,7 @@ class Brackets:
 def brackets(src_lang: str = "en", tgt_lang: str = "de") -> SentenceTranslator:
     tags = {"<2ja>": ("en", "ja"), "<law>": ("en", "de")}
     inner = Brackets(Normalizer("none", src_lang, tgt_lang, tags))
-    return SentenceTranslator(cast(Translator, inner))
+    return SentenceTranslator(inner)
 
 
 LINES = {

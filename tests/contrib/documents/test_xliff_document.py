@@ -3,14 +3,14 @@
 import time
 
 import pytest
-from support.documents import capitals
+from support.documents import capitals, parsed
 
-from transformer_mt.decode.documents.xliff_document import parse_xliff
+from transformer_mt.contrib.documents.xliff_document import XliffDocument
 from transformer_mt.errors import InputError
 
 
 def translated(text: str) -> str:
-    return capitals(parse_xliff(text, "en", "de"))
+    return capitals(parsed(XliffDocument, text))
 
 
 XLIFF_1 = """<?xml version="1.0" encoding="utf-8"?>
@@ -91,7 +91,7 @@ SEGMENTS = """<xliff version="1.2"><file source-language="en"><body><trans-unit 
     ids=["no target", "a target of empty segments"],
 )
 def test_segments_are_units_and_keep_their_marks(target: str) -> None:
-    document = parse_xliff(SEGMENTS.format(target), "en", "de")
+    document = parsed(XliffDocument, SEGMENTS.format(target))
     assert len(document.units) == 2
     assert (
         '<mrk mtype="seg" mid="1">ONE <g id="1">TWO</g>.</mrk> '
@@ -150,18 +150,18 @@ def test_tags_in_text_are_markup() -> None:
     <source>{}</source></trans-unit></body></file></xliff>"""
     escaped, cdata = "A &lt;b&gt;man&lt;/b&gt; &amp;amp; a dog", "A <b>man</b> &amp; a dog"
     for source in (escaped, f"<![CDATA[{cdata}]]>"):
-        (unit,) = parse_xliff(text.format(source), "en", "de").units
+        (unit,) = parsed(XliffDocument, text.format(source)).units
         assert unit.line == "A <b>man</b> &amp; a dog"
         target = ">A &lt;b&gt;MAN&lt;/b&gt; &amp;amp; A DOG</target>"
         assert target in translated(text.format(source))
-    (unit,) = parse_xliff(text.format("if a &lt; b and c &gt; d"), "en", "de").units
+    (unit,) = parsed(XliffDocument, text.format("if a &lt; b and c &gt; d")).units
     assert unit.line == "if a &lt; b and c &gt; d"
 
 
 def test_byte_order_mark_prefixes_and_lines() -> None:
     unit = "<x:trans-unit><x:source>\na</x:source></x:trans-unit>"
     text = f'\ufeff<x:xliff xmlns:x="u" version="1.2">\n{unit}</x:xliff>'
-    document = parse_xliff(text, "en", "de")
+    document = parsed(XliffDocument, text)
     assert capitals(document) == text.replace(
         "</x:source>", f"</x:source><x:target{STATE}>\nA</x:target>"
     )
@@ -183,17 +183,17 @@ def test_byte_order_mark_prefixes_and_lines() -> None:
 )
 def test_broken_files_are_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        parse_xliff(text, "en", "de")
+        parsed(XliffDocument, text)
 
 
 def test_a_model_of_several_languages_takes_those_of_the_file() -> None:
     text = '<xliff srcLang="fr" trgLang="it"/>'
-    assert capitals(parse_xliff(text, "und", "mul")) == text
+    assert capitals(parsed(XliffDocument, text, "und", "mul")) == text
 
 
 def test_large_files_take_time_in_proportion() -> None:
     unit = "<trans-unit><source>Some <g id='1'>text</g> here</source></trans-unit>\n"
     start = time.perf_counter()
-    document = parse_xliff(f"<xliff>{unit * 10_000}</xliff>", "en", "de")
+    document = parsed(XliffDocument, f"<xliff>{unit * 10_000}</xliff>")
     assert len(document.units) == 10_000
     assert time.perf_counter() - start < 30
