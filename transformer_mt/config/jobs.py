@@ -134,8 +134,8 @@ class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     program: ClassVar = "mt-eval"
-    outputs: ClassVar = ("report", "attention_html", "attention_png")
-    """Settings that name a file to write."""
+    sentences: ClassVar = ("attention",)
+    outputs: ClassVar = ("report", "attention_html", "attention_png")  # settings of files to write
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
