@@ -127,5 +127,11 @@ def test_damaged_files_are_errors_or_read() -> None:
 
 
 def test_files_without_messages_stay() -> None:
-    for content in (b"", b"\n", HEADER.encode(), b"# CHARSET\n"):
+    for content in (
+        b"",
+        b"\n",
+        HEADER.encode(),
+        b"# CHARSET\n",
+        b'msgctxt "a"\nmsgid ""\nmsgstr ""\n',
+    ):
         assert translated(content).content == content

@@ -67,12 +67,12 @@ class PoDocument:
         if message.obsolete or message.translated():
             return {}
         if not message.msgid_plural:
-            return {0: message.msgid}
+            return {0: message.msgid} if message.msgid else {}
         texts = dict.fromkeys(range(self._num_forms), message.msgid_plural)
         if self._num_forms > 1:
             texts[0] = message.msgid
         given = {} if message.fuzzy else message.msgstr_plural
-        return {form: text for form, text in texts.items() if not given.get(form)}
+        return {form: text for form, text in texts.items() if text and not given.get(form)}
 
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
         """The file with translations of its messages, which are no longer fuzzy."""
