@@ -82,7 +82,7 @@ def test_wheel_is_complete(wheel: Path) -> None:
     assert metadata["Name"] == "transformer-mt"
     assert metadata["Version"] == transformer_mt.__version__
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("fast", "langid", "sentences"),
+        *("fast", "langid", "po", "sentences"),
         *("mlflow", "trackio", "wandb"),
     }
     assert metadata["License-Expression"] == "Apache-2.0"

@@ -34,8 +34,9 @@ class TranslateJob(Checked):
     output: str | None = None
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
-    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
-    and ``xliff`` are documents. ``auto`` follows the ending of ``input``, and is otherwise text."""
+    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; the
+    others are documents. ``auto`` follows the ending of ``input``, and is otherwise text. ``po``
+    needs the ``po`` extra."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with
     ``sampling`` they are in random order."""
