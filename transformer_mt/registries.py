@@ -68,11 +68,6 @@ DOCUMENT_ENDINGS = {
 }
 """Ending of a file → the format that ``format=auto`` chooses."""
 
-OPTIMIZERS: Registry = {
-    "adam": "transformer_mt.training.optimizer:adam",
-}
-"""``optimizer.name``."""
-
 SOURCE_READERS: Registry = {
     "src+tgt": "transformer_mt.data.text.sources.files:read_text",
     "tsv": "transformer_mt.data.text.sources.files:read_tsv",

@@ -9,7 +9,6 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.registries import (
-    OPTIMIZERS,
     SCHEDULES,
     TRACKERS,
     VALIDATION_METRICS,
@@ -20,8 +19,6 @@ from transformer_mt.registries import (
 class OptimizerConfig(Checked, prefix="optimizer."):
     """Adam (§5.3); the schedule sets the learning rate."""
 
-    name: str = one_of(OPTIMIZERS)
-    """Optimizer. ``adam`` is the paper's."""
     beta1: float = number(0.9, at_least=0, below=1)
     """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = number(0.98, at_least=0, below=1)
