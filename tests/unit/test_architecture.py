@@ -155,7 +155,7 @@ WITHOUT_TORCH = [
 longer to load than they take to run, so they import it, and what else is slow, where it is used.
 All other modules import what they need at their top."""
 
-OPTIONAL = {"ctranslate2", "py3langid", "sentencex"}
+OPTIONAL = {"ctranslate2", "polib", "py3langid", "sentencex"}
 """Packages of extras, which are imported where they are used."""
 
 
