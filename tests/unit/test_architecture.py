@@ -146,7 +146,7 @@ WITHOUT_TORCH = [
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources.files", "data.text.sources.tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
-    *("decode.engines.request", "decode.engines.selection", "decode.translator"),
+    *("decode.engines.request", "decode.translator"),
     *("distributed.environment", "evaluation.metrics", "evaluation.source_metrics", "files"),
     *("hub_models", "jobs.evaluate", "jobs.translate_file", "jobs.translate_stream"),
     *("kernels.hardware", "model_folder", "progress_reporter", "registries"),

@@ -23,7 +23,7 @@ from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
 from transformer_mt.config.languages import base_language
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.decode.engines import converted_models
+from transformer_mt.decode.engines import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
@@ -35,7 +35,7 @@ MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your ch
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _SHAPES = {
-    "ctranslate2": converted_models.check_shape,
+    "ctranslate2": engine.check_shape,
     "transformers": transformers_model.check_shape,
 }
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
