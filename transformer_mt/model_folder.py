@@ -42,10 +42,18 @@ NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 _REMOVED = {
     "data.part": ...,
+    "distributed.compression": ...,
+    "distributed.restarts": ...,
     "optimizer.momentum": ...,
     "optimizer.name": ...,
+    "tokenizer.max_sentences": ...,
+    "tokenizer.seed": ...,
     "train.best_by": "comet",
     "train.comet_model": ...,
+    "train.ema_decay": ...,
+    "train.final": "ema",
+    "train.full_validation_bleu": ...,
+    "train.max_skipped": ...,
 }
 """Settings of earlier versions that a model does not depend on, or not with the value given."""
 

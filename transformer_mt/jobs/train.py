@@ -47,6 +47,10 @@ from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+_RESTARTS = 3
+"""Restarts of all workers in a row without a new checkpoint, when one was killed, hung or lost its
+GPU: torchrun's usual number. More would repeat a failure that does not pass."""
+
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -108,7 +112,7 @@ def train(job: TrainJob) -> TrainResult:
             _train_rank,
             (job, data),
             num_processes,
-            restarts=job.distributed.restarts,
+            restarts=_RESTARTS,
             progress=lambda: ckpt.steps(run_dir)[-1:],
             timeout_minutes=job.distributed.timeout_minutes,
         )
