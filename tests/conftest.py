@@ -24,6 +24,11 @@ settings.register_profile("thorough", deadline=None, max_examples=200)  # every 
 settings.load_profile("quick")
 
 LONG = (
+    "contrib/argos",
+    "contrib/report/test_attention_page.py",
+    "contrib/report/test_report.py",
+    "contrib/report/test_reports.py",
+    "contrib/robustness/test_noise_scores.py",
     "parity/test_peers.py",
     "unit/cli",
     "unit/conversion",
@@ -35,8 +40,6 @@ LONG = (
     "unit/data/batching/test_static_batches.py",
     "unit/decode/engines/test_ctranslate2_engine.py",
     "unit/decode/search/test_cuda_graphs.py",
-    "unit/evaluation/test_attention_page.py",
-    "unit/evaluation/test_report.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
 )

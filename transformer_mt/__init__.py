@@ -9,14 +9,19 @@ The commands as functions::
 """
 
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+
+from transformer_mt.registries import PUBLIC
 
 if TYPE_CHECKING:
     from transformer_mt.cli.compose import compose as compose
     from transformer_mt.decode.translator import Translator as Translator
     from transformer_mt.errors import InputError as InputError
+    from transformer_mt.evaluation.comparison import Evaluation as Evaluation
+    from transformer_mt.evaluation.scores import Score as Score
+    from transformer_mt.jobs.evaluate import Evaluator as Evaluator
     from transformer_mt.jobs.evaluate import evaluate as evaluate
-    from transformer_mt.jobs.evaluate import evaluate_robustness as evaluate_robustness
     from transformer_mt.jobs.export import export as export
     from transformer_mt.jobs.train import train as train
     from transformer_mt.jobs.translate_document import translate_document as translate_document
@@ -27,23 +32,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Evaluation": "evaluation.comparison",
+    "Evaluator": "jobs.evaluate",
     "InputError": "errors",
+    "Score": "evaluation.scores",
     "Transformer": "model.transformer",
     "Translator": "decode.translator",
     "compose": "cli.compose",
     "evaluate": "jobs.evaluate",
-    "evaluate_robustness": "jobs.evaluate",
     "export": "jobs.export",
     "train": "jobs.train",
     "translate_document": "jobs.translate_document",
     "translate_file": "jobs.translate_file",
     "translate_stream": "jobs.translate_stream",
 }
-__all__ = ["__version__", *_MODULES]
+__all__ = ["__version__", *_MODULES, *PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, because PyTorch takes seconds to import and `mt-train --help` needs none.
+    if name in PUBLIC:
+        return resolve_name(PUBLIC[name])
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

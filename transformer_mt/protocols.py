@@ -1,14 +1,16 @@
 """The interfaces of what the registries name, and the types that these exchange with the core."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from transformer_mt.config import SourceConfig
+import numpy as np
+
+from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob
 
 if TYPE_CHECKING:
-    from transformer_mt import Translator
+    from transformer_mt import Evaluator, Translator
 
 
 class Pair(NamedTuple):
@@ -165,3 +167,88 @@ class Document(Protocol):
 
     def write(self, translations: Sequence[str], /) -> TranslatedDocument:
         """The document with translations of its lines."""
+
+
+class SourceNoise(Protocol):
+    """A kind of noise on source text (``SOURCE_NOISES``)."""
+
+    def __call__(self, text: str, rng: np.random.Generator, /) -> str:
+        """The text with noise, as one line, and not empty unless it was.
+
+        Args:
+            text: The text of a line, without its tag.
+            rng: A random number generator of its own.
+        """
+
+
+class Results(Protocol):
+    """Scores that ``mt-eval`` prints."""
+
+    def to_text(self) -> str:
+        """The scores for an 80-column terminal."""
+
+    def to_json(self) -> str:
+        """The scores as JSON."""
+
+
+class OwnScores(Protocol):
+    """Scores in place of the usual ones (``EVALUATIONS``); a public function."""
+
+    def __call__(self, job: EvaluateJob, /) -> Results:
+        """Computes the scores that a job asks for.
+
+        Raises:
+            InputError: As ``evaluate`` does.
+        """
+
+
+class Report(Protocol):
+    """What ``mt-eval`` writes besides the scores, or in place of them (``REPORTS``)."""
+
+    def __call__(self, evaluator: "Evaluator", /) -> Iterator[str]:
+        """Writes the files that a job names; yields what to print, as soon as it is known.
+
+        Raises:
+            InputError: As ``evaluate`` does.
+        """
+
+
+class Picture(Protocol):
+    """A picture of the model card (``MODEL_CARD_PICTURES``)."""
+
+    def __call__(self, records: Sequence[dict[str, Any]], /) -> bytes | None:
+        """A PNG of the records of ``metrics.jsonl``; None if there is nothing to draw."""
+
+
+class LoadedFolder(Protocol):
+    """A verified model folder that is exported."""
+
+    @property
+    def trained(self) -> TrainJob:
+        """The job that trained the model."""
+
+    @property
+    def tags(self) -> Iterable[str]:
+        """Tags that source lines may start with."""
+
+    def write(self, format: str, folder: Path, compute_type: str | None) -> str:
+        """Writes the folder in another format of ``EXPORT_FORMATS``."""
+
+
+class ExportFormat(Protocol):
+    """A format of ``mt-export`` (``EXPORT_FORMATS``)."""
+
+    def __call__(self, source: LoadedFolder, folder: Path, compute_type: str | None, /) -> str:
+        """Writes a model folder in this format.
+
+        Args:
+            source: The model folder.
+            folder: An empty folder to write to.
+            compute_type: Data type of the weights; None: the default of the format.
+
+        Returns:
+            What it has written, in words.
+
+        Raises:
+            InputError: The format cannot represent the model, or a library is missing.
+        """

@@ -8,11 +8,27 @@ This is the only list of these names: settings are checked against it, ``--help`
 Registry = dict[str, str]
 """Name → path of its implementation."""
 
+PUBLIC: Registry = {
+    "evaluate_robustness": "transformer_mt.contrib.robustness.noise_scores:evaluate_robustness",
+}
+"""Public names of ``transformer_mt`` that ``contrib/`` implements."""
+
 ENGINES: Registry = {
     "torch": "transformer_mt.decode.engines.torch_engine:build",
     "ctranslate2": "transformer_mt.decode.engines.converted_models:build",
 }
 """``engine``."""
+
+SOURCE_NOISES: Registry = {
+    "upper_case": "transformer_mt.contrib.robustness.noise:upper_case",
+    "title_case": "transformer_mt.contrib.robustness.noise:title_case",
+    "no_final_punctuation": "transformer_mt.contrib.robustness.noise:no_final_punctuation",
+    "typographic_quotes": "transformer_mt.contrib.robustness.noise:typographic_quotes",
+    "typing_errors": "transformer_mt.contrib.robustness.noise:typing_errors",
+    "extra_blanks": "transformer_mt.contrib.robustness.noise:extra_blanks",
+}
+"""Rates of ``data.augment``, in the order in which several are added to one text:
+``protocols.SourceNoise``."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",
@@ -51,11 +67,6 @@ DOCUMENT_ENDINGS = {
     ".pot": "po",
 }
 """Ending of a file → the format that ``format=auto`` chooses."""
-
-OPTIMIZERS: Registry = {
-    "adam": "transformer_mt.training.optimizer:adam",
-}
-"""``optimizer.name``."""
 
 SOURCE_READERS: Registry = {
     "src+tgt": "transformer_mt.data.text.sources.files:read_text",
@@ -99,23 +110,39 @@ SOURCE_METRICS: Registry = {
 VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
 
-VALIDATION_SOURCE_METRICS: Registry = {"comet": SOURCE_METRICS["comet"]}
-"""Metrics that also read the source. One is computed only if ``train.best_by`` names it, by the
-main rank, with ``train`` for its settings."""
-
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",
     "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",
 }
 """``protocols`` of mt-eval."""
 
+EVALUATIONS: Registry = {
+    "robustness": PUBLIC["evaluate_robustness"],
+}
+"""Settings of mt-eval with scores of their own: ``protocols.OwnScores``."""
+
+REPORTS: Registry = {
+    "report": "transformer_mt.contrib.report.reports:write_report",
+    "attention": "transformer_mt.contrib.report.reports:show_attention",
+}
+"""Settings of mt-eval that write files, of which the first one given is called:
+``protocols.Report``."""
+
+MODEL_CARD_PICTURES: Registry = {
+    "curves": "transformer_mt.contrib.report.charts:curve_image",
+}
+"""Pictures of the model card: ``protocols.Picture``."""
+
 EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
     "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
-    "argos": "transformer_mt.jobs.export:to_argos",
+    "argos": "transformer_mt.contrib.argos.argos_package:write_package",
     "hub": "transformer_mt.jobs.export:to_hub",
 }
-"""``format`` of mt-export."""
+"""``format`` of mt-export: ``protocols.ExportFormat``."""
+
+QUANTIZED_FORMATS: Registry = {name: EXPORT_FORMATS[name] for name in ("ctranslate2", "argos")}
+"""Formats of mt-export that have a ``compute_type``."""
 
 IMPORT_FORMATS: Registry = {
     "marian": "transformer_mt.conversion.marian_import:import_model",

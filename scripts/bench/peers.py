@@ -10,7 +10,6 @@ attention weights would slow the peers down.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -321,12 +320,6 @@ def build(names: list[str], config: ModelConfig, vocab_size: int, world: World) 
     return [build_one(name, initial, world) for name in names]
 
 
-@cache
-def measured_kernel(config: ModelConfig, precision: str, device: torch.device) -> str:
-    """The kernel of matrix products that mt-train would choose."""
-    return choose_kernels("auto", precision, device, config, 2048).products
-
-
 def build_one(name: str, initial: Transformer, world: World) -> Variant:
     kind, precision = name.split("-")[:2]
     if kind == "ours":
@@ -334,7 +327,7 @@ def build_one(name: str, initial: Transformer, world: World) -> Variant:
         model = Transformer(replace(initial.config, **dropout), initial.vocab_size)
         model.load_state_dict(initial.state_dict())
         model.to(world.device)
-        kernel = measured_kernel(initial.config, precision, world.device)
+        kernel = choose_kernels("auto", precision, world.device).products
         step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world, kernel=kernel)
 
         def update(work: Update, lr: float, seed: int) -> Tensor:

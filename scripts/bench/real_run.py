@@ -42,7 +42,6 @@ from real_run_process import Process
 from real_run_report import Run, plot, read_folders, report
 from real_run_text import CORPORA, prepare
 from reporting import SHARED_DATA, argument_parser, run_main
-from train import model_config
 
 from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, config_dir
@@ -122,8 +121,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
             raise InputError(f"--{key.replace('_', '-')} must be above 0")
     if options.head_start_minutes and not options.slice_minutes:
         raise InputError("--head-start-minutes is for runs in turns: set --slice-minutes, too")
-    sizes = model_config(options.model), options.batch_tokens
-    chosen = choose_kernels("auto", options.precision, pick_device("auto"), *sizes)
+    chosen = choose_kernels("auto", options.precision, pick_device("auto"))
     options.precision = chosen.precision
     return options
 

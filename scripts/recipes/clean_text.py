@@ -19,20 +19,33 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from glob import escape
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import CleaningReport
+from transformer_mt.data.cleaning.filters import active_filters
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.store import cache
-from transformer_mt.data.store.encode import EncodeChunk, encode_all, held_out_hashes
+from transformer_mt.data.store.encode import (
+    Chunk,
+    EncodeChunk,
+    KeptPair,
+    encode_all,
+    held_out_hashes,
+)
 from transformer_mt.data.subwords.tokenizer import (
+    EOS,
     Tokenizer,
+    one_line,
     vocabulary_checksum,
     vocabulary_files,
 )
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.jobs.line_processor import check_outputs
 
@@ -70,6 +83,47 @@ def clean_text() -> None:
     say(report.to_table())
 
 
+class CleanPairs(EncodeChunk):
+    """Worker task: as ``EncodeChunk``, but the file has the text as it was read."""
+
+    def content(self, kept: list[KeptPair]) -> dict[str, npt.NDArray[Any]]:
+        """The lines of each side."""
+        texts = {
+            name: "".join(one_line(getattr(pair.line, name)) + "\n" for pair in kept)
+            for name in Pair._fields
+        }
+        return {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
+
+
+class CleanLines(CleanPairs):
+    """``CleanPairs`` of monolingual text: the source side is ignored.
+
+    The target side is the input of the vocabulary's model, which translates it back.
+    """
+
+    def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
+        """The lines that pass the filters of one side, as both sides of a pair."""
+        source, kept = self.data.train[chunk.source], list[KeptPair]()
+        languages, cleaning = self.data.languages(source), self.data.cleaning
+        normalizer = Normalizer(self.data.normalization, *languages)
+        tests = [
+            (f.name, f.side(cleaning, languages[1])) for f in active_filters(cleaning) if f.side
+        ]
+        for row, line in enumerate(chunk.pairs, chunk.first_row):
+            text = normalizer.tgt(line.tgt)
+            pair, ids = Pair(text, text), list[int]()
+            reason = next((name for name, drops in tests if drops(text)), None)
+            if reason is None:
+                ids = [*self.tokenizer.encode([text])[0], EOS]
+                too_long = "length" if len(ids) > cleaning.max_tokens else None
+                reason = too_long or self.check_held_out(pair)
+            if reason is None:
+                kept.append(KeptPair(line, pair, ids, ids))
+            else:
+                report.add(reason, f"{source.name}:{row}", "", text)
+        return kept
+
+
 def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path) -> CleaningReport:
     """Writes the training text that ``data.cleaning`` keeps, as it was read, one line a sentence.
 
@@ -86,23 +140,24 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     Raises:
         InputError: A source cannot be read, or nothing is left.
     """
-    target_only, output = len(outputs) == 1, outputs[0]
+    output = outputs[0]
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     held_out = held_out_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
     identities = [fingerprint(source) for source in data.train]
-    languages = [data.src_lang, data.tgt_lang, data.normalization, target_only]
+    languages = [data.src_lang, data.tgt_lang, data.normalization, len(outputs)]
     settings = [asdict(data.cleaning), vocabulary_checksum(vocabulary), sorted(held_out)]
     key = cache.key(identities, languages, settings)
     folder = output.with_name(f"{output.name}.{key}.parts")
-    task = EncodeChunk(data, vocabulary, folder, held_out, target_only, as_text=True)
-    chunks, masks, report = encode_all(task)
+    clean = CleanLines if len(outputs) == 1 else CleanPairs
+    chunks, masks, report = encode_all(clean(data, vocabulary, folder, held_out))
     with ExitStack() as stack:
         temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
         opened = [stack.enter_context(path.open("wb")) for path in temporary]
         for chunk, mask in zip(chunks, masks, strict=True):
             for side, file in zip(reversed(Pair._fields), reversed(opened), strict=False):
-                file.writelines(line + b"\n" for line in chunk.read_text(side, mask))
+                lines = np.load(chunk.path)[side].tobytes().split(b"\n")
+                file.writelines(lines[i] + b"\n" for i in np.flatnonzero(mask))
     for parts in output.parent.glob(f"{escape(output.name)}.{'?' * len(key)}.parts"):
         shutil.rmtree(parts)  # also those of earlier settings
     return report

@@ -9,10 +9,9 @@ import pytest
 import torch
 from support.browser import Browser, needs_browser
 
-from transformer_mt.evaluation.attention_page import Attention
+from transformer_mt.contrib.report.attention import Attention, Weights
+from transformer_mt.contrib.report.pages import attention_page, report_page
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
-from transformer_mt.evaluation.report import write_attention_page, write_report
-from transformer_mt.model.attention_maps import AttentionMaps
 
 pytestmark = needs_browser
 
@@ -40,14 +39,21 @@ def attention(sentence: str, src: list[str], tgt_in: list[str]) -> Attention:
     """Two layers of three heads with weights drawn at random, each row adding up to one."""
     torch.manual_seed(1)
 
-    def weights(queries: list[str], keys: list[str]) -> list[torch.Tensor]:
-        return [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
+    def weights(name: str, queries: list[str], keys: list[str]) -> Weights:
+        layers = [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
+        return Weights(name, layers, queries, keys)
 
-    kinds = weights(src, src), weights(tgt_in, tgt_in), weights(tgt_in, src)
-    return Attention(sentence, " ".join(tgt_in[1:]), AttentionMaps(*kinds, src, tgt_in))
+    kinds = [
+        weights("encoder", src, src),
+        weights("decoder", tgt_in, tgt_in),
+        weights("cross", tgt_in, src),
+    ]
+    return Attention(sentence, " ".join(tgt_in[1:]), kinds)
 
 
 LINES = 130
+NAMES = [f"{HOSTILE[3]}.de", HOSTILE[2]]
+"""Of the systems; the ends of their paths."""
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +69,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts[2][0] += " needle"
     texts[3][77] = "Ein NEEDLE im Heu"
     source, reference, one, two = texts
-    names = [f"/x/{HOSTILE[3]}.de", f"/x/{HOSTILE[2]}"]  # their ends are shown
     found = evaluate_systems(
-        dict(zip(names, (one, two), strict=True)),
+        dict(zip((f"/x/{name}" for name in NAMES), (one, two), strict=True)),
         TestSet(references={HOSTILE[1]: reference}, source=source),
         Settings(bootstrap=50, randomization=50, metrics=["bleu", "chrf"]),
     )
@@ -75,13 +80,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "valid")
     ]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(
-        path,
-        found,
-        title=HOSTILE[0],
-        curves=curves,
-        attention=attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:4]]),
-    )
+    shown = attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:4]])
+    path.write_text(report_page(found, curves=curves, attention=shown), encoding="utf-8")
     return path
 
 
@@ -133,8 +133,8 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
 
 def test_html_in_sentences_is_escaped(browser: Browser, report: Path) -> None:
     browser.open(report)
-    assert browser.run("document.title") == HOSTILE[0]
-    assert browser.run("document.querySelector('h1').textContent") == HOSTILE[0]
+    assert browser.run("document.title") == ", ".join(NAMES)
+    assert browser.run("document.querySelector('h1').textContent") == ", ".join(NAMES)
     assert browser.run("document.querySelectorAll('img, a, iframe, object, link').length") == 0
     # Two that run, and two of data.
     assert browser.run("document.querySelectorAll('script').length") == 4
@@ -233,12 +233,12 @@ def choose(browser: Browser, name: str, value: int | str) -> None:
 def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
     src, tgt_in = ["▁It", "'s", "<b>", "</s>"], ["<s>", "▁Es", "▁ist"]
     shown_ = attention("It's <b>", src, tgt_in)
-    write_attention_page(tmp_path / "attention.html", shown_)
+    (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
     browser.emulate(width=1200)
     browser.open(tmp_path / "attention.html")
-    for number, maps in enumerate((shown_.maps.encoder, shown_.maps.decoder, shown_.maps.cross)):
+    for number, kind in enumerate(shown_.kinds):
         choose(browser, "kind", number)
-        _, queries, keys = shown_.maps.layers(("encoder", "decoder", "cross")[number])
+        maps, queries, keys = kind.layers, kind.queries, kind.keys
         for layer, head in ((0, 0), (1, 2)):
             choose(browser, "layer", layer)
             choose(browser, "head", head)
@@ -262,7 +262,7 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
         "document.querySelector('.cell')"
         ".dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))"
     )
-    mean = float(shown_.maps.cross[1][:, 0, 0].mean())
+    mean = float(shown_.kinds[2].layers[1][:, 0, 0].mean())
     said = float(browser.run("document.querySelector('.readout').textContent").split(": ")[1])
     assert said == pytest.approx(mean, abs=2e-3)
     assert browser.complaints() == []
@@ -270,7 +270,7 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
 
 def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> None:
     shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B"])
-    write_attention_page(tmp_path / "attention.html", shown_)
+    (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
     browser.open(tmp_path / "attention.html")
     pressed = "[...document.querySelectorAll('.overview button')].map(x => x.ariaPressed)"
     assert len(browser.run(pressed)) == 2 * 3
@@ -281,6 +281,6 @@ def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> 
         "[...document.querySelectorAll('#attention line')]"
         ".map(x => Number(x.getAttribute('stroke-opacity')))"
     )
-    weights = shown_.maps.encoder[1][1].flatten().tolist()
+    weights = shown_.kinds[0].layers[1][1].flatten().tolist()
     assert strengths == pytest.approx(weights, abs=1e-3)
     assert browser.complaints() == []

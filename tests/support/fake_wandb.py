@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 SOURCE = """
-import json, os, sys, time
+import json, os, sys
 from pathlib import Path
 
 print("noise on standard output")
@@ -24,8 +24,6 @@ def Image(image, caption): return {"size": image.size, "caption": caption}
 def misbehave(where):
     if FAKE == f"{where} raises":
         raise RuntimeError("the server\\nsays no")
-    if FAKE == f"{where} hangs":
-        time.sleep(1000)
     if FAKE == f"{where} exits":
         sys.exit(7)
 
@@ -59,7 +57,7 @@ def install(folder: Path, monkeypatch: pytest.MonkeyPatch, how: str = "") -> Pat
     Args:
         folder: Where to write the package and its file.
         monkeypatch: The test's.
-        how: Misbehaviour: ``init``, ``log`` or ``finish``, and ``raises``, ``hangs`` or ``exits``.
+        how: Misbehaviour: ``init``, ``log`` or ``finish``, and ``raises`` or ``exits``.
 
     Returns:
         The file that it writes, with a JSON object on each line.

@@ -5,7 +5,7 @@ from importlib import import_module
 import pytest
 
 from support.forked_ranks import fork_ranks
-from transformer_mt.evaluation import charts
+from transformer_mt.contrib.report import charts
 
 for name in (
     "sacremoses",
@@ -13,6 +13,8 @@ for name in (
     "torch._dynamo",  # which the first optimizer of a process loads
     "torch.utils.tensorboard",
     "transformer_mt.cli.main",
+    "transformer_mt.contrib.report.reports",
+    "transformer_mt.contrib.robustness.noise_scores",
     "transformer_mt.jobs.evaluate",
     "transformer_mt.jobs.train",
     "transformer_mt.jobs.translate_file",

@@ -359,13 +359,18 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
 
 
 def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
-    """With settings that have been removed, among them the optimizer Muon."""
+    """With settings that have been removed, such as the optimizer Muon and selection by COMET."""
     config = run_with_steps / run_layout.CONFIG
     before = model_folder.read_config(run_with_steps)
-    text = config.read_text().replace("optimizer:\n  name: adam\n", "optimizer:\n  name: muon\n")
-    text = text.replace("\noptimizer:\n", "\noptimizer:\n  momentum: 0.95\n")
+    text = config.read_text().replace(
+        "\noptimizer:\n", "\noptimizer:\n  name: muon\n  momentum: 0.95\n"
+    )
+    text = text.replace(
+        "best_by: bleu\n", "best_by: comet\n  comet_model: Unbabel/wmt22-comet-da\n"
+    )
     config.write_text(text.replace("\ndata:\n", "\ndata:\n  part: null\n"))
-    assert "muon" in config.read_text()
+    assert "muon" in text
+    assert "comet_model" in text
     assert model_folder.read_config(run_with_steps) == before
 
 

@@ -7,7 +7,8 @@ import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
+from dataclasses import replace
 from io import RawIOBase, TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from transformer_mt import __version__
@@ -34,12 +38,14 @@ from transformer_mt.config import (
     ExportJob,
     TrainJob,
     TranslateJob,
+    compose_config,
     config_dir,
     register_schema,
 )
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import setting_names
 from transformer_mt.config.usage_errors import similar
+from transformer_mt.distributed.environment import env_rank, under_launcher
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.progress_reporter import log_to
 
@@ -57,8 +63,12 @@ _WRITE_NOTHING = (
 """Overrides with which Hydra writes no files of its own: the run folder is ours."""
 
 
-def train(job: TrainJob) -> None:
-    """Trains a model and prints its test scores, or where the prepared data is."""
+def train(job: TrainJob) -> float | None:
+    """Trains a model and prints its test scores, or where the prepared data is.
+
+    Returns:
+        The objective of a search over settings: the best value of ``train.best_by``.
+    """
     with exit_on_interrupt("mt-train", gigabytes=3):
         from transformer_mt.evaluation.scores import to_text
         from transformer_mt.jobs.train import train
@@ -67,6 +77,7 @@ def train(job: TrainJob) -> None:
         print(name, path, sep="\t")
     if result.scores is not None:
         print(to_text(result.scores))
+    return result.best
 
 
 def translate(job: TranslateJob) -> None:
@@ -85,25 +96,14 @@ def translate(job: TranslateJob) -> None:
 
 
 def evaluate(job: EvaluateJob) -> None:
-    """Prints the scores of translations; the translation if only its attention is asked for."""
+    """Prints the scores of translations, or what the job asks for in place of them."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
-        from transformer_mt.evaluation import robustness, score_tables
-        from transformer_mt.jobs.evaluate import evaluate, evaluate_robustness, write_attention
-    tables = robustness if job.robustness else score_tables
-    to_string = tables.to_json if job.format == "json" else tables.to_text
+        from transformer_mt.jobs.evaluate import results
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
-
-    def show(scores: Any) -> None:
-        print(to_string(scores), flush=True)
-
     with log_to(prefix="mt-eval: "):
-        if job.robustness:
-            show(evaluate_robustness(job))
-        elif job.attention is not None and job.report is None:
-            print(write_attention(job).translation)
-        else:
-            evaluate(job, on_scores=show)
+        for text in results(job):
+            print(text, flush=True)
 
 
 def export(job: ExportJob) -> None:
@@ -114,7 +114,10 @@ def export(job: ExportJob) -> None:
         export(job)
 
 
-_RUN: dict[Command, Callable[[Any], None]] = {
+Run = Callable[[Any], float | None]
+"""Runs a job and prints its results; may return an objective."""
+
+_RUN: dict[Command, Run] = {
     "train": train,
     "translate": translate,
     "evaluate": evaluate,
@@ -123,12 +126,12 @@ _RUN: dict[Command, Callable[[Any], None]] = {
 """What each command of the table ``config.JOBS`` runs."""
 
 
-def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
+def main(command: Command, run: Run | None = None) -> None:
     """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs.
 
     Args:
         command: ``train``, ``translate``, ``evaluate`` or ``export``.
-        run: Runs a job and prints its results; the command's own function unless given.
+        run: The command's own function unless given.
 
     Raises:
         SystemExit: The command failed; its code is the exit status.
@@ -142,7 +145,7 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
             if is_folder or "=" not in argument or argument.startswith("-"):
                 flags.append(argument)
             else:
-                overrides.append(_quote_attention(argument) if command == "evaluate" else argument)
+                overrides.append(_quote_sentence(argument, command))
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         if "--version" in flags:
             print(program, __version__)
@@ -155,19 +158,17 @@ def main(command: Command, run: Callable[[Any], None] | None = None) -> None:
             run_job(compose(overrides, command))  # Hydra's main would compose it twice
 
 
-def _run_with_hydra(
-    command: Command, run: Callable[[Any], None], flags: list[str], overrides: list[str]
-) -> None:
+def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list[str]) -> None:
     """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep."""
-    program, argv, sweep = JOBS[command].program, sys.argv, None
+    program, argv = JOBS[command].program, sys.argv
     added = list(_WRITE_NOTHING)
 
-    def task(config: DictConfig) -> None:
+    def task(config: DictConfig) -> float | None:
         sys.argv = argv  # which run.json records
-        # Inside Hydra as well: it would add lines of its own to an error.
-        with exit_status(program), sweep.job() if sweep else nullcontext():
-            job = to_job(config, command)
-            run(sweep.start(job) if sweep else job)
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return _run_of_sweep(command, run, config)
+        with exit_status(program):  # inside Hydra as well: it would add lines to an error
+            return run(to_job(config, command))
 
     with explained_errors(command, overrides), ExitStack() as stack:
         parser = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -181,19 +182,55 @@ def _run_with_hydra(
         place = quoted(f"file://{added_dir.absolute()}") if added_dir else ""
         search_path = [f"hydra.searchpath=[{place}]"] if place else []
         overrides = with_experiment(overrides, command, search_path)
-        if not {"-m", "--multirun"}.isdisjoint(flags) or "hydra.mode=MULTIRUN" in overrides:
-            from transformer_mt.cli.sweep import Sweep  # loads PyTorch
-
-            sweep = Sweep(program, overrides)
-            # Hydra insists on writing a multirun.yaml; each run's config.yaml has all of it.
-            scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
-            added += [override("hydra.sweep.dir", scratch), sweep.naming]
+        if not {"-m", "--multirun"}.isdisjoint(flags):
+            added.append(_prepare_sweep(command, search_path, overrides))
+            if command != "train":  # Hydra insists on writing a multirun.yaml
+                scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
+                added.append(override("hydra.sweep.dir", scratch))
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
         hydra.main(str(config_dir(command)), command, version_base="1.3")(task)()
-    if sweep:
-        sweep.finish()
+
+
+def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> str:
+    """The override that makes Hydra name the jobs of a sweep after the settings that vary.
+
+    If none varies, all settings but ``run_dir`` are in the name: a single job joins a sweep.
+    """
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    fixed = [item for item in parsed if not item.is_sweep_override()]
+    # hydra.sweep.dir has ${hydra:…}, which Hydra's launchers resolve before there is a job.
+    common = [str(item.input_line) for item in fixed]
+    HydraConfig.instance().set_config(compose_config(command, [*search_path, *common]))
+    excluded = {item.key_or_group for item in fixed} if len(fixed) < len(parsed) else set()
+    return override(
+        "hydra.job.config.override_dirname.exclude_keys", sorted({*excluded, "run_dir"})
+    )
+
+
+def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | None:
+    """Runs one job of a sweep, in any process; a training job has a folder of its own.
+
+    Raises:
+        InputError: The job failed. Its error is printed; the jobs after it run.
+    """
+    program, hydra_config = JOBS[command].program, HydraConfig.get()
+    title = f"job {hydra_config.job.num} ({hydra_config.job.override_dirname})"
+    try:
+        with exit_status(f"{program}: {title}"):
+            job, where = to_job(config, command), ""
+            if isinstance(job, TrainJob):
+                folder = Path(hydra_config.sweep.dir, hydra_config.sweep.subdir)
+                job, where = replace(job, run_dir=str(folder)), f" -> {folder}"
+            if env_rank() == 0:
+                print(f"{program}: {title}{where}", file=sys.stderr)
+            return run(job)
+    except SystemExit as stop:
+        # Under a launcher other ranks may be waiting for this one, so it must exit.
+        if stop.code not in (1, 2) or under_launcher():
+            raise
+        raise InputError("a job of the sweep failed, see its error above") from None
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:
@@ -206,11 +243,11 @@ def _check_flags(command: Command, flags: list[str]) -> None:
             raise UsageError(f"unrecognized argument {flag}: {hint}")
 
 
-def _quote_attention(argument: str) -> str:
-    """Quotes ``attention=SENTENCE``, in which Hydra would take apostrophes and commas as syntax."""
+def _quote_sentence(argument: str, command: Command) -> str:
+    """Quotes a sentence, in which Hydra would take apostrophes and commas as syntax."""
     key, _, text = argument.partition("=")
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-    if key != "attention" or is_quoted or text in ("", "null"):
+    if key not in JOBS[command].sentences or is_quoted or text in ("", "null"):
         return argument
     return override(key, text)
 

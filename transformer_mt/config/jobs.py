@@ -15,6 +15,7 @@ from transformer_mt.registries import (
     MARKUP_WRAPPERS,
     METRICS,
     PROTOCOLS,
+    QUANTIZED_FORMATS,
     SOURCE_METRICS,
     SPLIT_WRAPPERS,
 )
@@ -134,6 +135,8 @@ class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     program: ClassVar = "mt-eval"
+    sentences: ClassVar = ("attention",)
+    outputs: ClassVar = ("report", "attention_html", "attention_png")  # settings of files to write
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
@@ -306,6 +309,7 @@ class ExportJob(Checked):
         super().__post_init__()
         require(bool(self.output), "no output given: set output=FOLDER")
         require(
-            self.compute_type is None or self.format in ("ctranslate2", "argos"),
-            f"compute_type={self.compute_type} applies to format=ctranslate2 and argos only",
+            self.compute_type is None or self.format in QUANTIZED_FORMATS,
+            f"compute_type={self.compute_type} applies to "
+            f"format={' and '.join(QUANTIZED_FORMATS)} only",
         )

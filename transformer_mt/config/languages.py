@@ -1,10 +1,8 @@
 """Languages and the scripts that they are written in."""
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import regex
+import regex
 
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
@@ -77,24 +75,6 @@ def word_separator(lang: str) -> str:
     return "" if base_language(lang) in UNSPACED else " "
 
 
-_NAMES = """
-ar Arabic az Azerbaijani be Belarusian bg Bulgarian bn Bengali bs Bosnian ca Catalan cs Czech
-cy Welsh da Danish de German el Greek en English eo Esperanto es Spanish et Estonian eu Basque
-fa Persian fi Finnish fr French ga Irish gl Galician gu Gujarati he Hebrew hi Hindi hr Croatian
-hu Hungarian hy Armenian id Indonesian is Icelandic it Italian ja Japanese ka Georgian kk Kazakh
-ko Korean ky Kyrgyz lt Lithuanian lv Latvian mk Macedonian ml Malayalam mr Marathi ms Malay
-mt Maltese nb Norwegian nl Dutch no Norwegian pl Polish pt Portuguese ro Romanian ru Russian
-sk Slovak sl Slovenian sq Albanian sr Serbian sv Swedish sw Swahili ta Tamil te Telugu th Thai
-tl Tagalog tr Turkish uk Ukrainian ur Urdu uz Uzbek vi Vietnamese zh Chinese
-"""
-_ENGLISH_NAMES = dict(re.findall(r"(\w+) (\w+)", _NAMES))
-
-
-def english_name(lang: str) -> str:
-    """English name of a language with this code, or the code where none is listed."""
-    return _ENGLISH_NAMES.get(base_language(lang), lang)
-
-
 def is_variant(code: str, lang: str) -> bool:
     """Whether a code names a language or a variant of it (basic filtering of RFC 4647).
 
@@ -107,10 +87,8 @@ def is_variant(code: str, lang: str) -> bool:
     return normalized.startswith(wanted)
 
 
-def foreign_letter(lang: str) -> "regex.Pattern[str] | None":
+def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     """Pattern of a letter that is not in the language's script, or None if that is unknown."""
-    import regex  # takes a tenth of a second, and only cleaning needs it
-
     for scripts, languages in _SCRIPTS.items():
         if base_language(lang) in languages.split():
             # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.

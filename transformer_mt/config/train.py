@@ -9,11 +9,9 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.registries import (
-    OPTIMIZERS,
     SCHEDULES,
     TRACKERS,
     VALIDATION_METRICS,
-    VALIDATION_SOURCE_METRICS,
 )
 
 
@@ -21,8 +19,6 @@ from transformer_mt.registries import (
 class OptimizerConfig(Checked, prefix="optimizer."):
     """Adam (§5.3); the schedule sets the learning rate."""
 
-    name: str = one_of(OPTIMIZERS)
-    """Optimizer. ``adam`` is the paper's."""
     beta1: float = number(0.9, at_least=0, below=1)
     """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = number(0.98, at_least=0, below=1)
@@ -88,13 +84,10 @@ class TrainConfig(Checked, prefix="train."):
     patience: int | None = number(None, at_least=1)
     """Validations without improvement after which training stops. null: no limit. ``best_by``
     defines improvement."""
-    best_by: str = one_of(VALIDATION_METRICS, VALIDATION_SOURCE_METRICS, "nll")
+    best_by: str = one_of(VALIDATION_METRICS, "nll")
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
-    decides while BLEU is below 1, or chrF2 below 10. ``comet`` starts ``comet-score`` once for each
-    validation, which loads its model. With ``data.normalization=moses_lowercase``, ``bleu`` is
-    computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
-    comet_model: str = "Unbabel/wmt22-comet-da"
-    """COMET model of ``best_by=comet``: its name, or a checkpoint file."""
+    decides while BLEU is below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``,
+    ``bleu`` is computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
     final: str = one_of("average", "best", "ema")
     """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
     best validation; ``ema``: the exponential moving average of the weights."""
@@ -106,13 +99,13 @@ class TrainConfig(Checked, prefix="train."):
     """Whether to compile the training step. null: on GPUs with bf16. Batches then have one fixed
     shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
-    """Data type of the computation. ``auto`` is bf16 on a GPU that has it; on a CPU with bf16
-    instructions, what is faster when a run starts; otherwise fp32. 16-bit types are used by
-    autocast, fp16 with loss scaling."""
+    """Data type of the computation. ``auto`` is bf16 on a GPU that has it, and on a CPU with
+    AMX or of AMD with AVX-512-BF16; otherwise fp32. A resumed run keeps it. 16-bit types are used
+    by autocast, fp16 with loss scaling."""
     kernels: str = one_of("auto", "torch", "onednn")
     """Library of the matrix products on a CPU. ``onednn`` is for fp32, as PyTorch uses it for bf16
-    anyway. ``auto`` measures which is faster when a run starts, and a resumed run keeps the
-    choice."""
+    anyway. ``auto`` is ``onednn`` on AMD with AVX-512, and ``torch``, which has MKL, elsewhere; a
+    resumed run keeps it."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

@@ -8,6 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.store.workers import map_ordered
@@ -41,6 +42,10 @@ class TestSet:
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
 
+    def split_source(self) -> list[tuple[str, str]]:
+        """The tag of each source line, or "", and its text."""
+        return [split_tag(line, self.tags) for line in self.source or ()]
+
 
 def load_testset(name: str, langs: str) -> TestSet:
     """A sacreBLEU test set, downloaded if necessary; see ``testset_files``."""
@@ -71,6 +76,10 @@ class Settings:
         if protocols is None:
             protocols = metrics.default_protocols(self.tgt_lang, self.normalization)
         return [*self.metrics, *protocols]
+
+    def metric(self, name: str) -> Metric:
+        """A metric or protocol for the target language; see ``make_metric``."""
+        return metrics.make_metric(name, self.tgt_lang)
 
 
 @dataclass(frozen=True, kw_only=True)

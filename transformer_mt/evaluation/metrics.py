@@ -34,7 +34,8 @@ def bleu(language: str) -> Metric:
     # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
     language = "zh" if language == "yue" else language
     try:
-        # force: score_diagnostics.py reports tokenised text, in one line for each file.
+        # force: sacreBLEU warns, in three lines, of 100 lines that end in " ." in one call. Calls
+        # here have 100 lines, and score_diagnostics.py reports tokenised text and subwords.
         return BLEU(trg_lang=language, force=True)
     except RuntimeError as error:  # sacreBLEU: MeCab is not installed
         raise InputError(

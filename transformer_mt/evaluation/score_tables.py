@@ -10,7 +10,7 @@ from tabulate import MIN_PADDING, tabulate
 
 from transformer_mt.evaluation import scores
 from transformer_mt.evaluation.comparison import Evaluation
-from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments, short_signature
+from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments
 
 _WIDTH = 80
 _METRICS = 4
@@ -36,7 +36,7 @@ def to_json(evaluation: Evaluation) -> str:
         return scores.to_json(systems[0].scores)
     content = []
     for system in systems:
-        rows: list[dict[str, Any]] = [scores.to_row(score) for score in system.scores]
+        rows: list[dict[str, Any]] = [score.to_row() for score in system.scores]
         for row, score in zip(rows, system.scores, strict=True):
             if score.difference is not None:
                 row["baseline"] = systems[0].name
@@ -103,4 +103,4 @@ def signatures(items: Sequence[Score]) -> Iterator[str]:
     yield "Signatures:"
     for score in items:
         yield score.name
-        yield f"  {short_signature(score)}"  # never wrapped: it is copied into papers
+        yield f"  {score.short_signature}"  # never wrapped: it is copied into papers

@@ -66,6 +66,32 @@ class Score:
         p_values = [p for p in (self.p_bootstrap, self.p_randomization) if p is not None]
         return bool(p_values) and all(p < SIGNIFICANT for p in p_values)
 
+    @property
+    def short_signature(self) -> str:
+        """The signature without the bootstrap's settings, so that it fits 80 columns."""
+        return re.sub(r"\|(?:bs|seed):[^|]*", "", self.signature)
+
+    def to_row(self) -> dict[str, str | float | int]:
+        """The score as an object of sacreBLEU's JSON list."""
+        row: dict[str, str | float | int] = {
+            "name": self.name,
+            "score": round(self.score, DIGITS),
+            "signature": self.signature,
+        }
+        if self.mean is not None and self.confidence is not None:
+            row["confidence_mean"] = round(self.mean, DIGITS)
+            row["confidence_var"] = round(self.confidence, DIGITS)
+            row["confidence"] = f"μ = {self.mean:.{DIGITS}f} ± {self.confidence:.{DIGITS}f}"
+        if self.verbose:
+            row["verbose_score"] = self.verbose
+        for field in self.signature.split("|"):
+            key, _, value = field.partition(":")
+            row[key] = value
+        row["segments"] = self.segments
+        if self.tag:
+            row["tag"] = self.tag
+        return row
+
 
 def compute_score(
     metric: str, tgt_lang: str | None, hypotheses: Lines, references: Sequence[Lines]
@@ -117,29 +143,7 @@ def to_json(scores: Sequence[Score]) -> str:
 
     With four decimals, the same text gives the same digits on every machine.
     """
-    return json.dumps([to_row(item) for item in scores], indent=1, ensure_ascii=False)
-
-
-def to_row(item: Score) -> dict[str, str | float | int]:
-    """A score as an object of sacreBLEU's JSON list."""
-    row: dict[str, str | float | int] = {
-        "name": item.name,
-        "score": round(item.score, DIGITS),
-        "signature": item.signature,
-    }
-    if item.mean is not None and item.confidence is not None:
-        row["confidence_mean"] = round(item.mean, DIGITS)
-        row["confidence_var"] = round(item.confidence, DIGITS)
-        row["confidence"] = f"μ = {item.mean:.{DIGITS}f} ± {item.confidence:.{DIGITS}f}"
-    if item.verbose:
-        row["verbose_score"] = item.verbose
-    for field in item.signature.split("|"):
-        key, _, value = field.partition(":")
-        row[key] = value
-    row["segments"] = item.segments
-    if item.tag:
-        row["tag"] = item.tag
-    return row
+    return json.dumps([item.to_row() for item in scores], indent=1, ensure_ascii=False)
 
 
 def read_scores(path: Path) -> list[Score] | None:
@@ -173,7 +177,7 @@ def to_text(scores: Sequence[Score]) -> str:
         if item.mean is not None:
             number += f" (μ = {item.mean:.2f} ± {item.confidence:.2f})"
         lines.append(f"{item.label:<{width}}  {number}  {format_segments(item.segments)}")
-        lines.append(f"  {short_signature(item)}")  # never wrapped: it is copied into papers
+        lines.append(f"  {item.short_signature}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)
@@ -182,8 +186,3 @@ def to_text(scores: Sequence[Score]) -> str:
 def format_segments(number: int) -> str:
     """The number of segments, as text."""
     return f"{number} segment{'' if number == 1 else 's'}"
-
-
-def short_signature(item: Score) -> str:
-    """The signature without the bootstrap's settings, so that it fits 80 columns."""
-    return re.sub(r"\|(?:bs|seed):[^|]*", "", item.signature)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_mt import __version__
-from transformer_mt.config import EvaluateJob, TrainConfig
+from transformer_mt.config import EvaluateJob
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
@@ -26,7 +26,7 @@ checkpoints are pickles. It therefore runs as a separate process, from an enviro
 
 
 def comet(
-    job: EvaluateJob | TrainConfig,
+    job: EvaluateJob,
     translator: Translator | None,
     systems: Mapping[str, Sequence[str]],
     source: Sequence[str],
@@ -65,7 +65,7 @@ def comet(
         *_, reason = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()]
         raise InputError(
             f"{COMMAND} failed ({reason}): can it download its model {job.comet_model}? For a "
-            "model on this machine set comet_model=FILE.ckpt (mt-train: train.comet_model)"
+            "model on this machine set comet_model=FILE.ckpt"
         )
     return {
         system: Score(

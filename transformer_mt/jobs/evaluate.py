@@ -1,24 +1,24 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.config.decode import search_settings
 from transformer_mt.data.prepare import read_all
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.tags import lines_by_tag
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics, robustness
+from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import (
     Evaluation,
     Settings,
@@ -31,11 +31,12 @@ from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model_folder import model_files
-from transformer_mt.registries import SOURCE_METRICS
+from transformer_mt.protocols import OwnScores, Report
+from transformer_mt.registries import EVALUATIONS, REPORTS, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
-    from transformer_mt.evaluation.attention_page import Attention
+    from transformer_mt.model.attention_maps import AttentionMaps
 
 log = logging.getLogger(__name__)
 
@@ -53,139 +54,208 @@ def evaluate(
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
             a metric is not available here, or the job is one of ``evaluate_robustness``.
     """
-    require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
-    system = _open(job)
-    settings = _settings(job, system)
-    attention = None if system is None or job.attention is None else _attend(job, system)
-    test = _load_test_set(job, system)
-    if system is None:
-        hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
-    else:
-        assert test.source is not None
-        hypotheses = {str(job.model): system.translator.translate(test.source)}
-    evaluation = evaluate_systems(hypotheses, test, settings)
-    for name in SOURCE_METRICS:
-        if name in (job.metrics or []):
-            _add_source_scores(name, job, system, evaluation)
-    for scored in evaluation.systems:
-        for message in scored.diagnostics:
-            log.warning("%s: %s", scored.name, message)
-    on_scores(evaluation)
-    if job.report is not None:
-        from transformer_mt.evaluation.report import write_report  # loads matplotlib: a second
-
-        title = ", ".join(scored.name for scored in evaluation.systems)
-        curves = [] if system is None else read_records(system.request.folder)
-        write_report(Path(job.report), evaluation, title=title, curves=curves, attention=attention)
-    return evaluation
+    for key, path in EVALUATIONS.items():
+        function = path.rpartition(":")[2]
+        require(not getattr(job, key), f"{key}=true: call {function} instead of evaluate")
+    evaluator = Evaluator(job)
+    for _ in evaluator.run():
+        on_scores(evaluator.evaluate())
+    return evaluator.evaluate()
 
 
-def evaluate_robustness(job: EvaluateJob) -> list[robustness.NoiseScores]:
-    """Scores a model on its test set as it is and with noise (``robustness=true``), tag by tag.
+def results(job: EvaluateJob) -> Iterator[str]:
+    """Runs a job; yields what ``mt-eval`` prints, as soon as it is known.
 
     Raises:
         InputError: As ``evaluate`` does.
     """
-    job = replace(job, robustness=True)  # which is checked
-    model = _open(job)
-    assert model is not None
-    settings, test = _settings(job, model), _load_test_set(job, model)
-    assert test.source is not None
-    sources = robustness.noisy_sources(test.source, test.tags)
-    lines = list(dict.fromkeys(chain.from_iterable(sources.values())))
-    translations = dict(zip(lines, model.translator.translate(lines), strict=True))
-    hypotheses = {
-        noise: [translations[line] for line in source] for noise, source in sources.items()
-    }
-    systems, results = evaluate_systems(hypotheses, test, settings).systems, []
-    clean = systems[0]
-    for tag, own in lines_by_tag(test.source, test.tags).items():
-        for system in systems:
-            noisy = sources[system.name]
-            changed = sum(noisy[i] != sources[clean.name][i] for i in own)
-            scores = [
-                item if system is clean else replace(item, difference=item.score - before.score)
-                for item, before in zip(system.scores, clean.scores, strict=True)
-                if item.tag == tag
-            ]
-            results.append(robustness.NoiseScores(system.name, changed, scores))
-    return results
+    for key, path in EVALUATIONS.items():
+        if getattr(job, key):
+            score: OwnScores = resolve_name(path)
+            scores = score(job)
+            yield scores.to_json() if job.format == "json" else scores.to_text()
+            return
+    yield from Evaluator(job).run()
 
 
-def write_attention(job: EvaluateJob) -> "Attention":
-    """Writes the attention pages of a sentence (``attention=…``), without scoring anything.
+class Evaluator:
+    """An evaluation in steps: the model and the test set of a job, scores, and files.
+
+    Args:
+        job: What to score.
 
     Raises:
-        InputError: There is no such model, or the sentence is too long.
+        InputError: The model is missing or damaged, or an output cannot be written. Mistakes are
+            reported before anything is translated and scored.
     """
-    system = _open(job)
-    assert system is not None
-    return _attend(job, system)
 
+    def __init__(self, job: EvaluateJob):
+        self.job = job
+        self._evaluation: Evaluation | None = None
+        given = {"hypotheses": job.hypotheses, "references": job.references}
+        given["source"] = [] if job.source is None else [job.source]
+        inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
+        self._request = None
+        if job.model is not None:
+            self._request = EngineRequest.open(
+                job.model,
+                search=search_settings(job),
+                device=job.device,
+                compute_type=job.compute_type,
+                step=job.step,
+            )
+            inputs += model_files(self._request.folder, self._request.trained.data)
+        check_outputs({key: getattr(job, key) for key in job.outputs}, inputs)
+        if "comet" in (job.metrics or []):
+            comet_command()
+        self.translator: Translator | None = None
+        if self._request is not None:
+            self.translator = Translator.open(self._request, job.engine, token_scores=False)
 
-class _System(NamedTuple):
-    """A model folder, ready to translate."""
+    def run(self) -> Iterator[str]:
+        """Scores and reports what the job asks for; yields what there is to print."""
+        for key, path in REPORTS.items():
+            if getattr(self.job, key) is not None:
+                report: Report = resolve_name(path)
+                yield from report(self)
+                return
+        yield self.to_string(self.evaluate())
 
-    request: EngineRequest
-    translator: Translator
+    def evaluate(self, settings: Settings | None = None) -> Evaluation:
+        """Scores of the model or of the files, computed at the first call.
+
+        Args:
+            settings: Metrics and tests to compute; None: ``settings()``.
+
+        Raises:
+            InputError: As the function ``evaluate`` does.
+        """
+        if self._evaluation is not None:
+            return self._evaluation
+        job, settings, test = self.job, settings or self.settings(), self.test
+        if self.translator is None:
+            hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
+        else:
+            assert test.source is not None
+            hypotheses = {str(job.model): self.translator.translate(test.source)}
+        evaluation = self.score(hypotheses, settings)
+        for name in SOURCE_METRICS:
+            if name in (job.metrics or []):
+                self._add_source_scores(name, evaluation)
+        for system in evaluation.systems:
+            for message in system.diagnostics:
+                log.warning("%s: %s", system.name, message)
+        self._evaluation = evaluation
+        return evaluation
+
+    def score(self, hypotheses: Mapping[str, Sequence[str]], settings: Settings) -> Evaluation:
+        """Scores of translations of the test set, by system, compared with the first."""
+        return evaluate_systems(hypotheses, self.test, settings)
+
+    def settings(self, **defaults: Any) -> Settings:
+        """Metrics and tests to compute: those of the job, or else ``defaults`` (by field).
+
+        Raises:
+            InputError: A metric needs a tokeniser that is not installed.
+        """
+        job, several = self.job, len(self.job.hypotheses) > 1
+        chosen = {"bootstrap": 1000 * several, "randomization": 10_000 * several} | defaults
+        for key in ("metrics", "protocols", "bootstrap", "randomization"):
+            if getattr(job, key) is not None:
+                chosen[key] = getattr(job, key)
+        if "metrics" in chosen:
+            chosen["metrics"] = [name for name in chosen["metrics"] if name not in SOURCE_METRICS]
+        tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
+        if self._data is not None:
+            tgt_lang = tgt_lang or self._data.tgt_lang
+            chosen["normalization"] = self._data.normalization
+        settings = Settings(tgt_lang=tgt_lang, workers=job.workers, **chosen)
+        for name in settings.names:  # a missing tokeniser is reported before the work
+            settings.metric(name)
+        return settings
+
+    def to_string(self, evaluation: Evaluation) -> str:
+        """The scores in the job's format."""
+        as_json = self.job.format == "json"
+        return score_tables.to_json(evaluation) if as_json else score_tables.to_text(evaluation)
+
+    def attention_maps(self, src: Sequence[int], translation: Translation) -> "AttentionMaps":
+        """Attention weights of the model for a sentence and its translation.
+
+        Args:
+            src: Token ids of the sentence, without an end symbol.
+            translation: One of its translations.
+        """
+        from transformer_mt.model.attention_maps import attention_maps  # loads PyTorch
+
+        assert self._request is not None
+        tokenizer = self._request.tokenizer
+        ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
+        src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in translation.pieces[:-1])]
+        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt_in)
+        return attention_maps(self._request.models[0], src, tgt_in, *pieces)
 
     @property
-    def data(self) -> DataConfig:
-        """Settings of the data that it was trained on."""
-        return self.request.trained.data
+    def training_records(self) -> list[dict[str, Any]]:
+        """Records of the model's ``metrics.jsonl``, if there are any."""
+        return [] if self._request is None else read_records(self._request.folder)
 
+    def write(self, key: str, content: bytes) -> None:
+        """Writes the file that a setting names, atomically; a pipe or a device directly."""
+        with files.output(Path(getattr(self.job, key))) as place:
+            place.write_bytes(content)
 
-def _open(job: EvaluateJob) -> _System | None:
-    """The job's model, if it has one; reports mistakes before anything is translated and scored."""
-    given = {"hypotheses": job.hypotheses, "references": job.references}
-    given["source"] = [] if job.source is None else [job.source]
-    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
-    request = None
-    if job.model is not None:
-        request = EngineRequest.open(
-            job.model,
-            search=search_settings(job),
-            device=job.device,
-            compute_type=job.compute_type,
-            step=job.step,
+    @cached_property
+    def test(self) -> TestSet:
+        """The test set that the job names, or else the model's own.
+
+        Raises:
+            InputError: It is missing or damaged, or its texts differ in their number of lines.
+        """
+        job = self.job
+        if job.testset is not None:
+            data = self._data
+            pair = () if data is None else data.tags.get(job.tag or "", data.languages(None))
+            test = load_testset(job.testset, job.langs or "-".join(pair))
+        elif job.references:
+            references = {path: list(read_lines(path)) for path in job.references}
+            source = None if job.source is None else list(read_lines(job.source))
+            texts = references if source is None else {str(job.source): source, **references}
+            check_line_counts(texts)
+            test = TestSet(references=references, source=source)
+        else:
+            assert self._request is not None
+            test = _own_test_set(job, self._request)
+        if self._data is None or self.translator is None:
+            return test
+        assert test.source is not None
+        return replace(
+            test,
+            source=self.translator.with_tag(test.source, job.tag),
+            tags=self.translator.tokenizer.tags,
+            languages={} if job.tgt_lang or job.langs else self._data.tags,
         )
-        inputs += model_files(request.folder, request.trained.data)
-    keys = ("report", "attention_html", "attention_png")
-    check_outputs({key: getattr(job, key) for key in keys}, inputs)
-    if "comet" in (job.metrics or []):
-        comet_command()
-    if request is None:
-        return None
-    return _System(request, Translator.open(request, job.engine, token_scores=False))
+
+    @property
+    def _data(self) -> DataConfig | None:
+        """Settings of the data that the model was trained on, if there is a model."""
+        return None if self._request is None else self._request.trained.data
+
+    def _add_source_scores(self, name: str, evaluation: Evaluation) -> None:
+        """Adds the scores of all systems by a metric that also reads the source."""
+        source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
+        assert source is not None
+        hypotheses = {system.name: system.hypotheses for system in evaluation.systems}
+        added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
+            self.job, self.translator, hypotheses, source, reference
+        )
+        for system in evaluation.systems:
+            system.scores.append(added[system.name])
 
 
-def _load_test_set(job: EvaluateJob, system: _System | None) -> TestSet:
-    """The test set that the job names, or else the model's own."""
-    if job.testset is not None:
-        pair = system.data.tags.get(job.tag or "", system.data.languages(None)) if system else ()
-        test = load_testset(job.testset, job.langs or "-".join(pair))
-    elif job.references:
-        references = {path: list(read_lines(path)) for path in job.references}
-        source = None if job.source is None else list(read_lines(job.source))
-        check_line_counts(references if source is None else {str(job.source): source, **references})
-        test = TestSet(references=references, source=source)
-    else:
-        assert system is not None
-        test = _own_test_set(job, system)
-    if system is None:
-        return test
-    assert test.source is not None
-    return replace(
-        test,
-        source=system.translator.with_tag(test.source, job.tag),
-        tags=system.translator.tokenizer.tags,
-        languages={} if job.tgt_lang or job.langs else system.data.tags,
-    )
-
-
-def _own_test_set(job: EvaluateJob, system: _System) -> TestSet:
+def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     """The test or validation set of a model."""
-    data, folder = system.data, system.request.folder
+    data, folder = request.trained.data, request.folder
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(
@@ -196,65 +266,8 @@ def _own_test_set(job: EvaluateJob, system: _System) -> TestSet:
         for path in source.paths.values():
             if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
                 raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
-    pairs = read_all(sources, data, files.cache_path(system.request.cache_dir))
+    pairs = read_all(sources, data, files.cache_path(request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     references = {f"data.{subset}": [pair.tgt for pair in pairs]}
     return TestSet(references=references, source=[pair.src for pair in pairs])
-
-
-def _settings(job: EvaluateJob, system: _System | None) -> Settings:
-    tgt_lang = job.tgt_lang
-    if tgt_lang is None and job.langs is not None:
-        tgt_lang = job.langs.rpartition("-")[2]
-    if tgt_lang is None and system is not None:
-        tgt_lang = system.data.tgt_lang
-    several = len(job.hypotheses) > 1
-    resamples = 1000 if several or job.report else 0
-    trials = 10_000 if several else 0
-    default = robustness.METRICS if job.robustness else metrics.DEFAULT
-    names = default if job.metrics is None else job.metrics
-    settings = Settings(
-        metrics=[name for name in names if name not in SOURCE_METRICS],
-        protocols=[] if job.robustness and job.protocols is None else job.protocols,
-        tgt_lang=tgt_lang,
-        normalization="none" if system is None else system.data.normalization,
-        bootstrap=resamples if job.bootstrap is None else job.bootstrap,
-        randomization=trials if job.randomization is None else job.randomization,
-        workers=job.workers,
-    )
-    # A missing tokeniser is reported before the work. The report has BLEU in any case.
-    for name in [*settings.names, *(["bleu"] if job.report else [])]:
-        metrics.make_metric(name, settings.tgt_lang)
-    return settings
-
-
-def _add_source_scores(
-    name: str, job: EvaluateJob, system: _System | None, evaluation: Evaluation
-) -> None:
-    """Adds the scores of all systems by a metric that also reads the source."""
-    source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
-    assert source is not None
-    hypotheses = {scored.name: scored.hypotheses for scored in evaluation.systems}
-    translator = None if system is None else system.translator
-    added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
-        job, translator, hypotheses, source, reference
-    )
-    for scored in evaluation.systems:
-        scored.scores.append(added[scored.name])
-
-
-def _attend(job: EvaluateJob, system: _System) -> "Attention":
-    """Computes the attention of the job's sentence and writes the files that the job names."""
-    # Imported here because loading matplotlib takes a second.
-    from transformer_mt.evaluation.attention_page import compute_attention, write_image
-    from transformer_mt.evaluation.report import write_attention_page
-
-    assert job.attention is not None
-    (sentence,) = system.translator.with_tag([job.attention], job.tag)
-    attention = compute_attention(sentence, system.request.models[0], system.translator)
-    if job.attention_html is not None:
-        write_attention_page(Path(job.attention_html), attention)
-    if job.attention_png is not None:
-        write_image(attention, Path(job.attention_png))
-    return attention

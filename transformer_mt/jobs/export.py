@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -9,8 +10,7 @@ from pkgutil import resolve_name
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.config.languages import base_language, english_name
-from transformer_mt.conversion import marian_tokenizer, transformers_model, transformers_tokenizer
+from transformer_mt.conversion import marian_tokenizer, transformers_model
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
 from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
@@ -18,6 +18,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
 from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.protocols import ExportFormat
 from transformer_mt.registries import EXPORT_FORMATS
 
 log = logging.getLogger(__name__)
@@ -40,19 +41,29 @@ def export(job: ExportJob) -> Path:
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
     loaded = LoadedFolder(source, *model_folder.load_model(source))
     with files.new_folder(target) as folder:
-        kind = resolve_name(EXPORT_FORMATS[job.format])(loaded, folder, job.compute_type)
+        kind = loaded.write(job.format, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
 
 
 @dataclass(frozen=True)
 class LoadedFolder:
-    """A model folder and its verified content."""
+    """A model folder and its verified content: a ``protocols.LoadedFolder``."""
 
     path: Path
     model: Transformer
     tokenizer: Tokenizer
     trained: TrainJob
+
+    @property
+    def tags(self) -> Iterable[str]:
+        """Tags that source lines may start with."""
+        return self.tokenizer.tags
+
+    def write(self, format: str, folder: Path, compute_type: str | None) -> str:
+        """Writes the folder in a format; returns what it has written, in words."""
+        write: ExportFormat = resolve_name(EXPORT_FORMATS[format])
+        return write(self, folder, compute_type)
 
 
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
@@ -63,22 +74,19 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     settings = transformers_model.model_settings(model, positions)
     generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
-    if tokenizer.tgt is tokenizer:
-        converted = transformers_tokenizer.tokenizer_files(tokenizer, trained)
-        gap = transformers_tokenizer.normalization_gap(trained.data.normalization)
-    else:
-        converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+    converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+    if not marian_tokenizer.has_our_ids(tokenizer):
         settings |= marian_tokenizer.token_settings(tokenizer)
         generation |= marian_tokenizer.generation_settings(tokenizer)
         weights = marian_tokenizer.renumbered(weights, tokenizer)
-        gap = marian_tokenizer.normalization_gap(trained.data.normalization)
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():
         files.write_json(folder / name, content)
-    for path in vocabulary_files(source.path):
-        if path.name not in converted:
-            shutil.copyfile(path, folder / path.name)
+    pieces = vocabulary_files(source.path)[:2]  # one SentencePiece model, or one for each language
+    for name, path in zip(run_layout.SIDE_TOKENIZERS, (pieces[0], pieces[-1]), strict=True):
+        shutil.copyfile(path, folder / name)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
+    gap = marian_tokenizer.normalization_gap(trained.data.normalization)
     if gap is not None:
         log.warning(
             "the tokenizer differs from data.normalization=%s: %s", trained.data.normalization, gap
@@ -93,35 +101,6 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
     check_available("float32", "cpu")
     ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"
-
-
-def to_argos(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
-    """Writes a package that Argos Translate and LibreTranslate install: a zip of one folder."""
-    data = source.trained.data
-    needs = [f"tags such as {tag}" for tag in source.tokenizer.tags][:1]
-    needs += [f"data.normalization={data.normalization}"] * data.normalization.startswith("moses")
-    if needs:
-        raise InputError(
-            f"format=argos: this model needs {needs[0]}, which Argos Translate does not apply to "
-            "its input; set format=ctranslate2"
-        )
-    codes = [base_language(lang) for lang in (data.src_lang, data.tgt_lang)]
-    package = folder / "transformer_mt-{}_{}".format(*codes)
-    model = package / "model"
-    model.mkdir(parents=True)
-    to_ctranslate2(source, model, compute_type or "int8")
-    # Of two vocabularies, that of the source: to join pieces it need not know them.
-    vocabulary_files(model)[0].rename(package / "sentencepiece.model")
-    metadata = {"package_version": "1.0", "argos_version": "1.10"}  # 1.9 does not join bytes
-    for side, code in zip(("from", "to"), codes, strict=True):
-        metadata |= {f"{side}_code": code, f"{side}_name": english_name(code)}
-    files.write_json(package / "metadata.json", metadata)
-    archive = shutil.make_archive(str(package), "zip", folder, package.name)
-    Path(archive).rename(package.with_suffix(".argosmodel"))
-    shutil.rmtree(package)
-    if data.normalization != "none":
-        log.warning("Argos Translate does not apply data.normalization=%s", data.normalization)
-    return f"a package of Argos Translate in {compute_type or 'int8'}"
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:

@@ -12,7 +12,10 @@ from contextlib import suppress
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
@@ -24,10 +27,9 @@ from transformer_mt.decode.engines import converted_models
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
+from transformer_mt.protocols import Picture
+from transformer_mt.registries import MODEL_CARD_PICTURES
 from transformer_mt.training.metrics_log import read_records
-
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCardData
 
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
 _LIBRARY = "transformer_mt"
@@ -79,8 +81,6 @@ def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
 
 def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
-    from huggingface_hub import ModelCard  # takes a fraction of a second
-
     job = model_folder.read_config(run_dir)
     name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
     info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
@@ -127,10 +127,8 @@ def _formats(model: ModelConfig) -> list[str]:
     return formats
 
 
-def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardData":
+def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> ModelCardData:
     """The metadata that the Hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
-
     data = job.data
     languages = data.languages(None)
     directions = {languages, *data.tags.values()}
@@ -214,10 +212,8 @@ def _hardware(start: dict[str, Any]) -> str:
 
 def _draw_curves(run_dir: Path, path: Path) -> bool:
     """Draws loss and validation scores; False if there is nothing to draw."""
-    from transformer_mt.evaluation import charts  # loads matplotlib: a second
-
-    image = charts.curve_image(read_records(run_dir))
-    if image is None:
+    draw: Picture = resolve_name(MODEL_CARD_PICTURES["curves"])
+    if (image := draw(read_records(run_dir))) is None:
         return False
     with atomic(path) as temporary:
         temporary.write_bytes(image)

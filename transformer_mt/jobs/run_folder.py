@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -113,18 +113,33 @@ def record_start(
     )
 
 
-def record_end(run_dir: Path, updates: Sequence[int], scores: Sequence[Score]) -> None:
+def record_end(
+    run_dir: Path,
+    updates: Sequence[int],
+    best: Mapping[str, Any],
+    scores: Sequence[Score],
+) -> None:
     """Writes the test scores, which marks the run as finished, and its end into ``run.json``.
 
     Args:
         run_dir: The run folder.
         updates: The updates whose checkpoints the final model is the average of.
+        best: The best validation: ``metric``, ``score`` and ``step``.
         scores: Scores of the test set; empty if there is none.
     """
     files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    end = {"time": time, "averaged_updates": list(updates)}
+    end = {"time": time, "averaged_updates": list(updates), "best": best}
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": _starts(run_dir), "end": end})
+
+
+def best_score(run_dir: Path) -> float | None:
+    """Score of the best validation of a finished run; None if it is not recorded."""
+    with suppress(OSError, ValueError):
+        best = files.read_json(run_dir / run_layout.RUN_INFO, {"end": dict})["end"].get("best")
+        if files.has_types(best, {"score": float}):
+            return float(best["score"])
+    return None
 
 
 def recorded_kernels(run_dir: Path) -> Kernels | None:

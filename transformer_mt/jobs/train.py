@@ -25,13 +25,13 @@ from transformer_mt.distributed.environment import (
     under_launcher,
 )
 from transformer_mt.distributed.failures import propagate_errors
+from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
 from transformer_mt.jobs.model_card import write_model_card
@@ -56,6 +56,8 @@ class TrainResult:
     """Folder of the run, which is also the model folder."""
     scores: list[Score] | None = None
     """Scores of the test set, on the main rank; None if there is no test set."""
+    best: float | None = None
+    """Best value of ``train.best_by``, on the main rank; None if nothing was trained."""
     prepared: Mapping[str, Path] = field(default_factory=dict)
     """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache."""
 
@@ -84,8 +86,6 @@ def train(job: TrainJob) -> TrainResult:
             num_processes = _num_processes(job)
             if is_main:
                 check_installed(job.trackers)
-                if job.train.best_by == "comet":
-                    comet_command()
                 stack.enter_context(run_folder.lock(run_dir))
                 is_new = resume.check(run_dir, job) == "new"
         if is_new:
@@ -102,9 +102,8 @@ def train(job: TrainJob) -> TrainResult:
             prepared["report"] = data.corpus / REPORT
             return TrainResult(run_dir, prepared=prepared if is_main else {})
         if num_processes == 1:
-            return TrainResult(run_dir, _train_rank(job, data))
-        from transformer_mt.distributed.launcher import launch  # slow to import
-
+            scores = _train_rank(job, data)
+            return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
         launch(
             _train_rank,
             (job, data),
@@ -114,7 +113,7 @@ def train(job: TrainJob) -> TrainResult:
             timeout_minutes=job.distributed.timeout_minutes,
         )
         scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
-        return TrainResult(run_dir, scores)
+        return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
 
 
 def _num_processes(job: TrainJob) -> int:
@@ -170,13 +169,18 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             if world.is_main:
                 log.info("the model is in %s", run_dir)
             steps_done, model_steps = trainer.state.step, trainer.checkpoints.model_steps
+            best = {
+                "metric": job.train.best_by,
+                "score": trainer.state.best,
+                "step": trainer.state.best_step,
+            }
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
             scores = _test(job, data, model, tokenizer, world)
             if not world.is_main:
                 return None
-            run_folder.record_end(run_dir, model_steps, scores)
+            run_folder.record_end(run_dir, model_steps, best, scores)
             write_model_card(run_dir, scores)
             if scores:
                 record.log_scalars("test", steps_done, {s.label: s.score for s in scores})

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pkgutil import resolve_name
 from statistics import fmean
 
 from transformer_mt.config import TrainJob
@@ -15,10 +14,10 @@ from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
-from transformer_mt.evaluation.scores import Score, compute_score
+from transformer_mt.evaluation.scores import compute_score
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import VALIDATION_METRICS, VALIDATION_SOURCE_METRICS
+from transformer_mt.registries import VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
 
 _NUM_SAMPLES = 5
@@ -61,8 +60,6 @@ class TranslationValidator:
         if rest and metrics["bleu"] >= self.job.train.full_validation_bleu:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
-        if self.job.train.best_by in VALIDATION_SOURCE_METRICS and self.world.is_main:
-            metrics |= self._source_score(translator, hypotheses)
         if len(hypotheses) < len(self.pairs):
             metrics["lines"] = len(hypotheses)
         if not self.world.is_main:
@@ -91,20 +88,6 @@ class TranslationValidator:
             return compute_score(metric, language, texts, references).score
 
         return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
-
-    def _source_score(
-        self, translator: Translator, hypotheses: Mapping[int, str]
-    ) -> dict[str, float]:
-        """The metric ``train.best_by``, which reads the source, of all translated lines."""
-        name, lines = self.job.train.best_by, sorted(hypotheses)
-        scores: dict[str, Score] = resolve_name(VALIDATION_SOURCE_METRICS[name])(
-            self.job.train,
-            translator,
-            {"": [hypotheses[i] for i in lines]},
-            [self.pairs[i].src for i in lines],
-            [self.pairs[i].tgt for i in lines],
-        )
-        return {name: scores[""].score}
 
     def _attention(
         self, model: Transformer, samples: Sequence[tuple[str, str, str]]

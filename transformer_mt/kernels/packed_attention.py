@@ -84,6 +84,25 @@ def packed_attention(
     return torch.cat(outputs).index_select(0, query_boundaries.unpad_indices)
 
 
+def attention_weights(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
+    """The weights of equation (1), softmax(Q Kᵀ / √d_k + mask), written out.
+
+    Args:
+        query: [B, T, K].
+        key: [B, S, K].
+        mask: 0 where attention is allowed and −∞ elsewhere, to broadcast with [B, T, S].
+
+    Returns:
+        [B, T, S]; each row sums to 1.
+    """
+    return torch.baddbmm(mask, query, key.mT, alpha=1 / math.sqrt(query.shape[-1])).softmax(-1)
+
+
+def causal_mask(length: int, dtype: torch.dtype) -> Tensor:
+    """[length, length]: 0 for a position and those before it, −∞ for later ones (§3.2.3)."""
+    return torch.full((length, length), -torch.inf, dtype=dtype).triu_(1)
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -150,8 +169,7 @@ def varlen_attention(
     if causal:
         mask = mask.tril()
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))
-    with torch.autocast("cpu", enabled=False):
-        return F.scaled_dot_product_attention(q, k, v, mask, dropout)[0].transpose(0, 1)
+    return scaled_dot_product_attention(q, k, v, mask, dropout=dropout)[0].transpose(0, 1)
 
 
 def pad_heads(x: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
@@ -234,12 +252,11 @@ class _WrittenOut(torch.autograd.Function):
         with torch.autocast("cpu", enabled=False):
             for q, k, v, out, bucket in zip(*parts, keys.buckets, strict=True):
                 mask = _additive_mask(bucket, num_heads, causal, q.dtype)
-                scores = torch.baddbmm(mask, q, k.mT, alpha=1 / math.sqrt(q.shape[-1]))
-                weights.append(scores.softmax(-1))
+                weights.append(attention_weights(q, k, mask))
                 if dropout == 0:
                     torch.bmm(weights[-1], v, out=out)
                     continue
-                masks.append(kept(scores.shape, dropout).to(q.dtype))
+                masks.append(kept(weights[-1].shape, dropout).to(q.dtype))
                 rest = weights[-1] * masks[-1]
                 torch.baddbmm(out, rest, v, beta=0, alpha=1 / (1 - dropout), out=out)
         ctx.save_for_backward(*padded, *weights, *masks)
@@ -280,7 +297,7 @@ class _WrittenOut(torch.autograd.Function):
 def _additive_mask(keys: Bucket, num_heads: int, causal: bool, dtype: torch.dtype) -> Tensor:
     """0 where attention is allowed and −∞ elsewhere, to broadcast with [B·H, T, S]."""
     if causal:  # padding follows the tokens, so this mask already hides it
-        return torch.full((keys.max_length,) * 2, -torch.inf, dtype=dtype).triu_(1)
+        return causal_mask(keys.max_length, dtype)
     if keys.mask is None:
         return torch.zeros(1, dtype=dtype)
     mask = torch.zeros(keys.mask.shape, dtype=dtype).masked_fill_(~keys.mask, -torch.inf)

@@ -2,8 +2,7 @@
 
 Shapes: N rows; K input size; M output size.
 
-Which kernel is fastest in training depends on the processor: in fp32 that of MKL on Intel's, and
-oneDNN's on recent ones of AMD. ``choice.py`` measures it when a run starts.
+Which kernel is fastest in training depends on the processor (``choice.py``).
 """
 
 from collections.abc import Callable

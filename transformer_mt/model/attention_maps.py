@@ -6,7 +6,6 @@ The fused kernels of training and decoding never materialise these weights. They
 here from the inputs of the attention layers, captured by hooks, with the layers' own projections.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from threading import get_ident
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
+from transformer_mt.kernels.packed_attention import attention_weights, causal_mask
 from transformer_mt.model.layers import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
@@ -152,11 +152,8 @@ def _queries_and_keys(
 
 
 def _weights(query: Tensor, key: Tensor, num_heads: int, causal: bool) -> Tensor:
-    """softmax(Q Kᵀ / √d_k) of equation (1): packed [T, H·K], [S, H·K] → [H, T, S]."""
+    """The weights of equation (1) of one pair: packed [T, H·K], [S, H·K] → [H, T, S]."""
     q, k = (x.float().unflatten(-1, (num_heads, -1)).transpose(0, 1) for x in (query, key))
+    mask = causal_mask(len(query), q.dtype) if causal else q.new_zeros(1)
     with torch.autocast("cpu", enabled=False):
-        scores = q @ k.mT / math.sqrt(q.shape[-1])
-    if causal:
-        future = torch.ones(scores.shape[1:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(future, -torch.inf)
-    return scores.softmax(-1)
+        return attention_weights(q, k, mask)

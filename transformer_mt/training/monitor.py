@@ -33,10 +33,9 @@ _LABELS = {
     "bleu": "BLEU",
     "lowercase_tokens": "BLEU (lower-case tokens)",
     "chrf": "chrF2",
-    "comet": "COMET",
 }
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
-_DECIMALS = {"comet": 4, "nll": 3}
+_DECIMALS = {"nll": 3}
 
 
 class MetricSums:

@@ -1,9 +1,8 @@
 """Optimizer and learning-rate schedules (§5.3), loss scale, and moving average of the weights.
 
 A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is a function of the
-step. To add an optimizer, write a function like ``adam`` and register it in
-``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``: its
-arguments are the number of the update, from 1, the configuration, d_model, and the number of
+step. To add a schedule, write a function like ``noam`` and register it in ``registries.SCHEDULES``:
+its arguments are the number of the update, from 1, the configuration, d_model, and the number of
 updates of the run, which is an estimate if its time is limited (``train.max_hours``).
 """
 
@@ -96,7 +95,8 @@ class LossScaler:
     """Loss scale for fp16, halved on overflow, doubled after 2,000 updates without overflow.
 
     As in Micikevicius et al. 2018 (§3.2), by the operator of ``torch.amp.GradScaler``, which itself
-    saves its state as Python numbers. Here it is tensors that a checkpoint copies.
+    waits for the device to save its state, as Python numbers. Here it is tensors that a checkpoint
+    copies.
     """
 
     def __init__(self, device: torch.device):

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,18 +22,22 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
+from transformer_mt.kernels.choice import Kernels
 from transformer_mt.kernels.shapes import default_max_tokens
-from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
-from transformer_mt.training.initial_model import initial_model
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import MetricSums, Monitor, log_start, warmup_warning
 from transformer_mt.training.optimizer import EMA
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
+from transformer_mt.training.setup import (
+    agreed_kernels,
+    final_model,
+    initial_model,
+    reserve_positions,
+)
 from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -83,32 +86,25 @@ class Trainer:
         self._job, self._validator, self._world = job, validator, world
         self._train, self._valid = data.train, data.valid_store
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
-        earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
-        resuming = world.broadcast_object(bool(earlier))
-        self.model = initial_model(job, tokenizer, device, resuming=resuming)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        kernels: Any = None
-        if world.is_main:  # only one rank measures: several would disturb each other
-            settings = config.kernels, config.precision, device, job.model
-            kernels = choose_kernels(*settings, self._micro_batch_tokens, recorded_kernels)
-        self.kernels: Kernels = world.broadcast_object(kernels)
-        compiled = should_compile(config.compile, job.model, device, self.kernels.precision)
-        compiled = not world.any(not compiled)  # the same on all ranks: it decides the shapes
+        self._lr = 0.0  # of the latest update
+        self._monitor: Monitor
+        self._micro_batches: list[Batch] = []  # of the current update
+        self._accounted = 0.0  # when ``state.seconds`` was updated
+
+        earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
+        resuming = world.broadcast_object(bool(earlier))
+        self.model = initial_model(job, tokenizer, device, resuming=resuming)
+        self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
         self._batches = BatchIterator(
             job, self._train, data.sampler, self._max_tokens, compiled, world
         )
         if shape := self._batches.buffer_shape:
-            # Long enough for validation, too: a table of another size would cause a recompilation.
-            max_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens
-            lengths = shape.max_length, self._valid.max_length, max_translation + BLOCK
-            for embedding in {self.model.source_embedding, self.model.embedding}:
-                embedding.reserve(max(lengths))
+            reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
         self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
-        self.criteria = StoppingCriteria(
-            config, self._batches.steps_per_epoch, job.schedule.warmup_steps
-        )
+        self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
         self._train_step = TrainStep(
             self.model,
             job.optimizer,
@@ -119,17 +115,19 @@ class Trainer:
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
+        self.criteria = StoppingCriteria(
+            config, self._batches.steps_per_epoch, job.schedule.warmup_steps
+        )
         self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
+        self._restore()
+
+    def _restore(self) -> None:
+        """Continues from the latest checkpoint, if there is one."""
         restored = self.checkpoints.restore(self.model, self._optimizer_state())
         self.state, self._latest_metrics = restored
         if self._latest_metrics:
-            self.state.record_validation(self._latest_metrics, config.best_by)
-        self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
-        self._lr = 0.0  # of the latest update
-        self._sums = MetricSums(world, self.state.totals)
-        self._monitor: Monitor
-        self._micro_batches: list[Batch] = []  # of the current update
-        self._accounted = 0.0  # when ``state.seconds`` was updated
+            self.state.record_validation(self._latest_metrics, self._job.train.best_by)
+        self._sums = MetricSums(self._world, self.state.totals)
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = (
             self.criteria.needs_validation(self.state) and self._latest_metrics is None
@@ -175,7 +173,8 @@ class Trainer:
                     self._monitor.note(
                         warmup_warning(f"{state.step:,}", self.criteria.warmup_steps)
                     )
-                model = self._final_model(self.checkpoints.finish(state))
+                weights = self.checkpoints.finish(state)
+                model = final_model(job, self.model, weights, world)
                 self._validate_final(model, signals)
         except RuntimeError as error:
             if not (self._micro_batches and is_out_of_memory(error)):
@@ -350,13 +349,3 @@ class Trainer:
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
         return replace(result, metrics=metrics)
-
-    def _final_model(self, weights: dict[str, Tensor]) -> Transformer:
-        """A new model with the final weights, which only the main rank has."""
-        # Not the model in training: its layers may be compiled, for batches of one shape only.
-        sizes = self.model.vocab_size, self.model.src_vocab_size
-        model = Transformer(self._job.model, *sizes).to(self._world.device)
-        if weights:
-            model.load_state_dict(weights)
-        self._world.broadcast(model.parameters())
-        return model.eval()

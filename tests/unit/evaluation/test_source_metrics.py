@@ -9,7 +9,7 @@ import torch
 from transformer_mt.config import EvaluateJob
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, to_row, to_text
+from transformer_mt.evaluation.scores import Score, to_text
 from transformer_mt.evaluation.source_metrics import comet, comet_command
 
 SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
@@ -56,7 +56,7 @@ def test_every_system_gets_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
     found = score("wmt")
     assert list(found) == list(SYSTEMS)
     assert [score.score for score in found.values()] == [1.0, round(6 / 14, 4)]
-    row = to_row(found["b.de"])
+    row = found["b.de"].to_row()
     assert (row["name"], row["model"], row["segments"]) == ("COMET", "wmt", 2)
     assert "COMET  0.4286  2 segments" in to_text([found["b.de"]])
     monkeypatch.setattr(world, "pick_device", lambda _: torch.device("cuda"))

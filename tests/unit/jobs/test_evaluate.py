@@ -2,42 +2,47 @@
 
 import json
 import math
+import os
 import re
+import stat
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import sacrebleu
 import torch
 from support import scoring
+from support.evaluated_models import (
+    REFERENCE,
+    SOURCE,
+    Json,
+    by_hand,
+    error_of,
+    reserve_tag,
+    scores_and_messages,
+    write_lines,
+    write_model,
+)
 from support.models import make_translator
 from torch.nn import functional as F
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from transformer_mt import model_folder
 from transformer_mt.batch import Packed
 from transformer_mt.cli import entry_points
 from transformer_mt.cli import main as commands
 from transformer_mt.config import (
-    DataConfig,
-    DecodeConfig,
     EvaluateJob,
-    ModelConfig,
     SourceConfig,
-    TokenizerConfig,
-    TrainJob,
     TranslateJob,
 )
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, train_tokenizer
-from transformer_mt.data.text.noise import NOISES
+from transformer_mt.config.decode import search_settings
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode import translator as translator_module
-from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import Engine
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.engines.selection import open_engine
@@ -47,15 +52,7 @@ from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet
 from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs import evaluate as evaluate_job
-from transformer_mt.model.transformer import Transformer
 
-SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
-REFERENCE = [
-    "Zwei Männer sind im Freien, nicht wahr?",
-    "Die E-Mail wurde gestern schon verschickt.",
-    "Es sind 3,5 km bis nach\u2028Hause.",
-    "Bern",
-]
 OTHER = ["Zwei Herren sind draußen.", "Man hat die E-Mail gesendet.", "Es sind 3,5 km.", "Bern"]
 GOOD = [
     "Zwei Männer sind im Freien, oder?",
@@ -66,15 +63,12 @@ GOOD = [
 BAD = ["Two men are outside.", "", "Es ist 3.5 km nach Hause weit.", "Bern"]
 
 Files = Callable[..., list[str]]
-Json = Callable[..., Any]
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     def write(**texts: list[str]) -> list[str]:
-        for name, lines in texts.items():
-            (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
-        return [str(tmp_path / name) for name in texts]
+        return [write_lines(tmp_path / name, lines) for name, lines in texts.items()]
 
     return write
 
@@ -82,20 +76,7 @@ def files(tmp_path: Path) -> Files:
 @pytest.fixture
 def scores(capsys: pytest.CaptureFixture[str]) -> Json:
     """The JSON that a job prints, and its messages."""
-
-    def run(**settings: Any) -> tuple[Any, str]:
-        commands.evaluate(EvaluateJob(format="json", device="cpu", **settings))
-        out, err = capsys.readouterr()
-        return json.loads(out), err
-
-    return run
-
-
-def by_hand(hypotheses: list[str], *references: list[str]) -> list[float]:
-    bleu = sacrebleu.corpus_bleu(hypotheses, references)
-    chrf = sacrebleu.corpus_chrf(hypotheses, references)
-    ter = sacrebleu.corpus_ter(hypotheses, references)
-    return [round(metric.score, 4) for metric in (bleu, chrf, ter)]
+    return partial(scores_and_messages, capsys)
 
 
 def test_one_system(files: Files, scores: Json) -> None:
@@ -267,14 +248,6 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, compared.splitlines())) <= 80
 
 
-def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        commands.evaluate(EvaluateJob(device="cpu", **settings))
-    assert capsys.readouterr().out == ""
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
 def test_unwritable_outputs_are_reported_before_the_work(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,37 +303,8 @@ def test_files_of_different_lengths_are_named(
 
 
 @pytest.fixture
-def model(tmp_path: Path, files: Files) -> Path:
-    """An untrained model whose test set is SOURCE and REFERENCE."""
-    source, reference = files(src=SOURCE, ref=REFERENCE)
-    never = [SourceConfig(tsv="never_read.tsv")]
-    test = [SourceConfig(src=source, tgt=reference)]
-    job = TrainJob(
-        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never, test=test),
-        model=ModelConfig(
-            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
-        ),
-        decode=DecodeConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
-    )
-    folder = tmp_path / "model"
-    folder.mkdir()
-    model_folder.write_config(folder, job)
-    config = TokenizerConfig(vocab_size=320)
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config)
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
-    torch.manual_seed(1)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
-    )
-    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
-    return folder
-
-
-def reserve_tag(model: Path, tag: str) -> None:
-    """Gives a model a vocabulary that has the tag."""
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), [tag])
-    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
 
 
 def test_a_model_is_scored_on_its_own_test_set(model: Path, scores: Json) -> None:
@@ -424,76 +368,6 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(model: Path, scores
     assert rows[1]["segments"] == len(REFERENCE)
 
 
-def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json) -> None:
-    network, tokenizer, job = model_folder.load_model(model)
-    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    found, err = scores(model=str(model), robustness=True)
-    assert [row["noise"] for row in found] == ["clean", *NOISES]
-    clean = by_hand(translator.translate(SOURCE), REFERENCE)
-    assert err == ""
-    for row in found:
-        source = SOURCE
-        if noise := NOISES.get(row["noise"]):
-            source = [noise(line, np.random.default_rng([6, i])) for i, line in enumerate(SOURCE)]
-        assert row["changed"] == sum(a != b for a, b in zip(source, SOURCE, strict=True))
-        bleu, chrf = row["scores"]
-        assert (bleu["name"], chrf["name"]) == ("BLEU", "chrF2")
-        expected = by_hand(translator.translate(source), REFERENCE)
-        for score, own, before in zip((bleu, chrf), expected, clean, strict=False):
-            assert score["score"] == own
-            assert score["segments"] == len(SOURCE)
-            assert score["signature"].startswith("nrefs:1|")
-            if noise:
-                assert score["difference"] == pytest.approx(own - before, abs=2e-4)
-            else:
-                assert "difference" not in score
-    differences = [row["scores"][1].get("difference") for row in found]
-    assert differences[1] != 0  # else this shows nothing
-    assert found == scores(model=str(model), robustness=True)[0]
-    found, _ = scores(model=str(model), robustness=True, metrics=["ter"])
-    assert {tuple(score["name"] for score in row["scores"]) for row in found} == {("TER",)}
-
-
-def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = evaluate_job.evaluate_robustness(EvaluateJob(model=str(model), robustness=True))
-    commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
-    with pytest.raises(InputError, match="call evaluate_robustness instead of evaluate"):
-        evaluate_job.evaluate(EvaluateJob(model=str(model), robustness=True))
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 80
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
-    assert cells[1] == ["", "changed", "", ""]
-    for row, (name, changed, bleu, chrf) in zip(rows, cells[2:], strict=True):
-        assert (name, changed) == (row.noise, str(row.changed))
-        for cell, score in ((bleu, row.scores[0]), (chrf, row.scores[1])):
-            number, _, difference = cell.partition(" ")
-            assert number == f"{score.score:.2f}"
-            shown = "" if score.difference is None else f"({score.difference:+.2f})"
-            assert difference == shown
-    assert "4 segments" in lines
-    assert lines.count(f"  {rows[0].scores[0].signature}") == 1
-
-
-def test_robustness_is_not_of_hypotheses() -> None:
-    with pytest.raises(InputError, match="set model=FOLDER, not hypotheses"):
-        evaluate_job.evaluate_robustness(EvaluateJob(hypotheses=["a"], references=["b"]))
-
-
-def test_robustness_counts_the_lines_of_each_tag(model: Path, files: Files, scores: Json) -> None:
-    reserve_tag(model, "<2en>")
-    lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
-    source, reference = files(tagged=lines, ref=REFERENCE)
-    found, _ = scores(model=str(model), robustness=True, source=source, references=[reference])
-    assert [row["noise"] for row in found] == ["clean", *NOISES] * 2
-    counts = {
-        row["scores"][0].get("tag", ""): (row["changed"], row["scores"][0]["segments"])
-        for row in found
-        if row["noise"] == "upper_case"
-    }
-    assert counts == {"<2en>": (2, 3), "": (1, 1)}
-    assert all("difference" in score for row in found[1:7] for score in row["scores"])
-
-
 def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = model_folder.read_config(model)
     model_folder.write_config(model, replace(job, data=replace(job.data, test=[])))
@@ -519,7 +393,7 @@ def test_settings_are_chosen_on_the_validation_set(
     assert found[0] != found[1]  # else this shows nothing
     both = EvaluateJob(model=str(model), beam_size=2, length_penalty=0.0)
     expected = replace(job.decode, beam_size=2, length_penalty=0.0)
-    assert job.decode.with_settings(both) == expected
+    assert job.decode.with_settings(search_settings(both)) == expected
     message = error_of(capsys, model=str(model), step=7)
     assert message.startswith(f"{model} has no checkpoint of step 7")
 
@@ -594,46 +468,45 @@ def test_a_test_set_of_sacrebleu_for_files(
     assert "identical to their source" in err
 
 
-def test_a_report_of_a_model(model: Path, tmp_path: Path, scores: Json) -> None:
-    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in (1, 2)]
-    (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
-    path = tmp_path / "report.html"
-    rows, _ = scores(model=str(model), report=str(path), attention="It is <b>.", bootstrap=20)
-    html = path.read_text(encoding="utf-8")
-    for row in rows:
-        assert f"<b>{row['score']:.2f}</b>" in html
-        assert f"{row['confidence_mean']:.2f} ± {row['confidence_var']:.2f}" in html
-    assert "<figcaption>Loss</figcaption>" in html
-    assert "It is &lt;b&gt;." in html
-
-
-def test_attention_without_report_scores_nothing(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_files_are_written_atomically(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, image = tmp_path / "a.html", tmp_path / "a.png"
-    commands.evaluate(
-        EvaluateJob(
-            model=str(model),
-            attention="It's 3.5 km.",
-            attention_html=str(page),
-            attention_png=str(image),
-            device="cpu",
-        )
+    good, reference, page = files(good=GOOD, ref=REFERENCE, page=["the page before"])
+    job = EvaluateJob(hypotheses=[good], references=[reference], report=page)
+
+    def fail(descriptor: int) -> None:
+        raise OSError("disk full")
+
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        evaluate_job.evaluate(job)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_pipe_is_written_to_and_not_replaced(files: Files, tmp_path: Path) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    os.mkfifo(tmp_path / "pipe")
+    found: list[bytes] = []
+    reader = threading.Thread(
+        target=lambda: found.append((tmp_path / "pipe").read_bytes()), daemon=True
     )
-    network, tokenizer, job = model_folder.load_model(model)
-    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
-    assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
-    assert image.read_bytes().startswith(b"\x89PNG")
+    reader.start()
+    for name in ("pipe", "file"):
+        job = EvaluateJob(hypotheses=[good], references=[reference], report=str(tmp_path / name))
+        evaluate_job.evaluate(job)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    reader.join(10)
+    assert found == [(tmp_path / "file").read_bytes()]
 
 
-def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None:
-    reserve_tag(model, "<2de>")
-    settings = {"model": str(model), "device": "cpu", "attention_html": str(tmp_path / "a.html")}
-    given = evaluate_job.write_attention(EvaluateJob(attention="Bern", tag="<2de>", **settings))
-    written = evaluate_job.write_attention(EvaluateJob(attention="<2de> Bern", **settings))
-    assert given.maps.layers("encoder")[1][0] == "<2de>"
-    assert (given.sentence, given.translation) == (written.sentence, written.translation)
+def test_scores_are_passed_on_before_the_report_is_written(files: Files, tmp_path: Path) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    page, seen = tmp_path / "page", []
+    job = EvaluateJob(hypotheses=[good], references=[reference], report=str(page))
+    result = evaluate_job.evaluate(job, lambda found: seen.append((found, page.exists())))
+    assert seen == [(result, False)]
+    assert page.exists()
 
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])

@@ -99,7 +99,7 @@ def test_kernels_of_an_earlier_version_keep_their_precision(
     (tmp_path / run_layout.RUN_INFO).write_text(json.dumps(content))
     recorded = run_folder.recorded_kernels(tmp_path)
     assert recorded is not None
-    chosen = choose_kernels("torch", "auto", torch.device("cpu"), JOB.model, 64, recorded)
+    chosen = choose_kernels("torch", "auto", torch.device("cpu"), recorded)
     assert chosen == Kernels("fp32", "torch")
 
 
@@ -198,10 +198,13 @@ SCORE = Score(name="BLEU", score=38.4, signature="nrefs:1|tok:13a", segments=9, 
 
 
 def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
+    assert run_folder.best_score(tmp_path) is None
+    best = {"metric": "bleu", "score": 37.5, "step": 20}
     run_folder.record_start(tmp_path, CPU, 1, 0)
-    run_folder.record_end(tmp_path, [8, 24], [SCORE])
+    run_folder.record_end(tmp_path, [8, 24], best, [SCORE])
     content = json.loads((tmp_path / "run.json").read_text())
     assert content["end"]["averaged_updates"] == [8, 24]
+    assert run_folder.best_score(tmp_path) == 37.5
     assert len(content["starts"]) == 1
     assert read_scores(tmp_path / "test.json") == [SCORE]
     run_folder.record_start(tmp_path, CPU, 1, 40)

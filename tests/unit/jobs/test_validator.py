@@ -1,9 +1,7 @@
 """Validation by translating: metrics, samples, attention maps."""
 
-import sys
 from dataclasses import replace
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,40 +154,6 @@ def test_a_registered_metric_is_computed(
     expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [references]).score
     assert validation(model_of(job().model)).metrics["chrf1"] == expected > 0
     assert TrainConfig(best_by="chrf1").best_by == "chrf1"
-
-
-COMET_STAND_IN = """#!{python}
-import sys
-from pathlib import Path
-given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-source, reference, texts = (Path(given[f]).read_text().splitlines() for f in ("-s", "-r", "-t"))
-assert len(source) == len(reference) == len(texts)
-with Path({calls!r}).open("a") as calls:
-    calls.write("|".join([source[0], reference[0], given["--model"], given["--gpus"]]) + "\\n")
-print("0.txt\\tscore: {{:.4f}}".format(len(texts) / 1000))
-"""
-
-
-def test_comet_is_computed_once_if_it_selects_checkpoints(
-    tokenizer: Tokenizer,
-    translated: list[list[str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    script, calls = tmp_path / "comet-score", tmp_path / "calls"
-    script.write_text(COMET_STAND_IN.format(python=sys.executable, calls=str(calls)))
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "comet" not in validate(tokenizer).metrics
-    assert not calls.exists()
-    result = validate(tokenizer, best_by="comet", comet_model="small", device="cpu")
-    assert result.metrics["comet"] == 0.25  # all lines, though a hundred were translated first
-    assert calls.read_text() == "a dog sees 0 houses|ein Hund sieht 0|small|0\n"
-    config = replace(job(), train=TrainConfig(best_by="comet"))
-    second = replace(World(CPU), rank=1)  # rank 0 sends it its metrics
-    other = TranslationValidator(config, tokenizer, MANY, second)(model_of(config.model))
-    assert "comet" not in other.metrics
-    assert len(calls.read_text().splitlines()) == 1
 
 
 MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]

@@ -1,228 +1,112 @@
-"""Choice of precision and kernel by time, and again for a run that resumes; compilation."""
+"""Choice of precision and kernel by processor, and again for a run that resumes; compilation."""
 
 import logging
 import sys
 import sysconfig
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import choice, hardware
 from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
-from transformer_mt.kernels.products import KERNELS, Kernel
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 BASE = ModelConfig()
-SMALL = ModelConfig(d_model=8, d_ff=16, num_heads=2)
 
-
-class FakeClock:
-    """A clock that only candidates advance."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def thread_time(self) -> float:
-        return self.now
+PROCESSORS = {
+    "Zen 3": ("AuthenticAMD", "avx2"),
+    "Zen 4": ("AuthenticAMD", "avx2 avx512f avx512_bf16"),
+    "Xeon": ("GenuineIntel", "avx2 avx512f avx512_bf16"),
+    "Xeon with AMX": ("GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16 amx_tile"),
+    "ARM": ("", ""),
+}
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    clock = FakeClock()
-    monkeypatch.setattr(choice, "time", clock)
-    return clock
+def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Takes a name of ``PROCESSORS``."""
+    monkeypatch.setattr(choice, "HAS_ONEDNN", True)
+    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
 
+    def become(name: str) -> None:
+        vendor, flags = PROCESSORS[name]
+        text = f"vendor_id\t: {vendor}\nflags\t\t: {flags}\n" if vendor else ""
+        (tmp_path / "cpuinfo").write_text(text)
 
-Fastest = Callable[..., tuple[int, list[int]]]
-
-
-@pytest.fixture
-def fastest(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Fastest:
-    """Chooses among candidates, each given by the seconds of its calls, of which the last repeats.
-
-    Without seconds it is not available. Returns the number of the chosen one, and each one's calls.
-    """
-
-    def choose(*seconds: list[float]) -> tuple[int, list[int]]:
-        calls = [0] * len(seconds)
-
-        def compute(kernels: Kernels, *_: object) -> None:
-            number = int(kernels.products)
-            if not seconds[number]:
-                raise RuntimeError("could not create a primitive descriptor")
-            clock.now += seconds[number][min(calls[number], len(seconds[number]) - 1)]
-            calls[number] += 1
-
-        monkeypatch.setattr(choice, "_compute", compute)
-        candidates = [Kernels("fp32", str(number)) for number in range(len(seconds))]
-        return int(choice._fastest(candidates, SMALL, 64).products), calls
-
-    return choose
+    return become
 
 
 @pytest.mark.parametrize(
-    ("seconds", "chosen"),
+    ("name", "products", "precision", "chosen"),
     [
-        ([[0.02], [0.9, 0.01], [0.03]], 1),  # whatever a first call costs
-        ([[0.02], [0.01, 0.3, 0.01]], 1),  # one slow call is an accident
-        ([[0.0105], [0.01], [0.02]], 0),  # a gain of 5% is no reason
-        ([[0.02], [0.0105], [0.01]], 1),
-        ([[0.02], [], [0.01]], 2),  # the processor lacks one
+        ("Zen 3", "auto", "auto", "fp32 torch"),
+        ("Zen 4", "auto", "auto", "bf16 torch_transposed"),
+        ("Xeon", "auto", "auto", "fp32 torch"),
+        ("Xeon with AMX", "auto", "auto", "bf16 torch_transposed"),
+        ("ARM", "auto", "auto", "fp32 torch"),
+        ("Zen 4", "auto", "fp32", "fp32 onednn"),
+        ("Xeon with AMX", "auto", "fp32", "fp32 torch"),
+        ("Xeon", "auto", "bf16", "bf16 torch_transposed"),
+        ("Zen 4", "torch", "auto", "bf16 torch"),
+        ("Zen 4", "torch", "fp32", "fp32 torch"),
+        ("Xeon", "onednn", "auto", "fp32 onednn"),
+        ("Zen 3", "onednn", "auto", "fp32 onednn"),
+        ("Zen 4", "onednn", "auto", "bf16 torch"),  # which is oneDNN's
     ],
 )
-def test_the_first_that_is_as_fast_as_any_is_chosen(
-    seconds: list[list[float]], chosen: int, fastest: Fastest
+def test_the_processor_decides_what_the_settings_leave_open(
+    name: str, products: str, precision: str, chosen: str, processor: Any
 ) -> None:
-    assert fastest(*seconds)[0] == chosen
+    processor(name)
+    assert choose_kernels(products, precision, CPU) == Kernels(*chosen.split())
 
 
-def test_without_time_the_first_kernel_is_chosen(fastest: Fastest) -> None:
-    # Without hardware support each may take seconds.
-    assert fastest([5.0], [0.01]) == (0, [1, 0])
-
-
-def test_with_time_for_one_call_each_the_fastest_of_these_is_chosen(fastest: Fastest) -> None:
-    assert fastest([0.6], [0.4], [0.49]) == (1, [2, 1, 1])
-
-
-def test_a_thread_that_waits_does_not_change_the_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a busy machine; only the time in which the thread computes counts."""
-    seconds = {"torch": 0.02, "onednn": 0.005}
-
-    def compute(kernels: Kernels, *_: object) -> None:
-        assert torch.get_num_threads() == 1
-        if kernels.products == "onednn":
-            time.sleep(0.05)
-        end = time.thread_time() + seconds[kernels.products]
-        while time.thread_time() < end:
-            pass
-
-    monkeypatch.setattr(choice, "HAS_ONEDNN", True)
-    monkeypatch.setattr(choice, "_compute", compute)
-    threads = torch.get_num_threads()
-    assert choose_kernels("auto", "fp32", CPU, SMALL, 64).products == "onednn"
-    assert torch.get_num_threads() == threads
-
-
-@pytest.fixture
-def measured(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> dict[Kernels, float]:
-    """Seconds of each choice, which tests may change."""
-    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: True)
-    monkeypatch.setattr(choice, "HAS_ONEDNN", True)
-    seconds = {
-        Kernels("fp32", "torch"): 0.02,
-        Kernels("fp32", "onednn"): 0.02,
-        Kernels("bf16", "torch"): 0.02,
-        Kernels("bf16", "torch_transposed"): 0.02,
-    }
-
-    def compute(kernels: Kernels, *_: object) -> None:
-        clock.now += seconds[kernels]
-
-    monkeypatch.setattr(choice, "_compute", compute)
-    return seconds
-
-
-@pytest.mark.parametrize(
-    ("products", "precision", "fast", "chosen"),
-    [
-        ("auto", "auto", "bf16 torch_transposed", "bf16 torch_transposed"),
-        ("auto", "auto", "fp32 onednn", "fp32 onednn"),
-        ("auto", "auto", "fp32 torch", "fp32 torch"),
-        ("auto", "fp32", "bf16 torch", "fp32 torch"),
-        ("auto", "fp32", "fp32 onednn", "fp32 onednn"),
-        ("auto", "bf16", "fp32 onednn", "bf16 torch"),
-        ("torch", "auto", "fp32 onednn", "fp32 torch"),
-        ("torch", "auto", "bf16 torch", "bf16 torch"),
-        ("onednn", "fp32", "fp32 torch", "fp32 onednn"),
-        ("onednn", "auto", "bf16 torch", "bf16 torch"),
-        ("onednn", "bf16", "fp32 onednn", "bf16 torch"),  # which is oneDNN's
-    ],
-)
-def test_what_the_settings_leave_open_is_chosen_by_time(
-    products: str, precision: str, fast: str, chosen: str, measured: dict[Kernels, float]
+def test_without_onednn_products_are_pytorchs(
+    processor: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured[Kernels(*fast.split())] = 0.01
-    assert choose_kernels(products, precision, CPU, SMALL, 64) == Kernels(*chosen.split())
+    processor("Zen 4")
+    monkeypatch.setattr(choice, "HAS_ONEDNN", False)
+    for products in ("auto", "onednn"):
+        assert choose_kernels(products, "fp32", CPU) == Kernels("fp32", "torch")
 
 
-def test_bf16_needs_its_instructions(
-    measured: dict[Kernels, float], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("fast", "precision"), [(True, "bf16"), (False, "fp32")])
+def test_a_gpu_that_emulates_bf16_trains_in_fp32(
+    fast: bool, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured[Kernels("bf16")] = 0.01
-    for fast in (False, True):
-        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
-        expected = Kernels("bf16" if fast else "fp32")
-        assert choose_kernels("auto", "auto", CPU, SMALL, 64) == expected
-        assert choose_kernels("auto", "auto", GPU, SMALL, 64) == expected  # without a measurement
-    assert choose_kernels("auto", "fp16", GPU, SMALL, 64) == Kernels("fp16")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: fast)
+    recorded = Kernels("fp32", "onednn")  # on this machine's CPU
+    assert choose_kernels("auto", "auto", GPU, recorded) == Kernels(precision)
+    assert choose_kernels("auto", "fp16", GPU) == Kernels("fp16")
 
 
-def test_a_gpu_that_emulates_bf16_trains_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: False)
-    assert choose_kernels("auto", "auto", GPU, SMALL, 64) == Kernels("fp32")
-
-
-def test_a_resumed_run_keeps_its_choice(
-    measured: dict[Kernels, float], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_resumed_run_keeps_its_choice(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    for recorded in list(measured):
-        measured.update(dict.fromkeys(measured, 0.01) | {recorded: 0.03})  # now it is the slowest
-        assert choose_kernels("auto", "auto", CPU, SMALL, 64, recorded) == recorded
-    assert not caplog.records
+    choices = "fp32 torch", "fp32 onednn", "bf16 torch", "bf16 torch_transposed"
+    for name in PROCESSORS:
+        processor(name)
+        for recorded in (Kernels(*text.split()) for text in choices):
+            assert choose_kernels("auto", "auto", CPU, recorded) == recorded
     # Settings come first.
     onednn = Kernels("fp32", "onednn")
-    assert choose_kernels("torch", "auto", CPU, SMALL, 64, onednn) == Kernels("fp32", "torch")
-    assert choose_kernels("auto", "bf16", CPU, SMALL, 64, onednn).precision == "bf16"
+    assert choose_kernels("torch", "auto", CPU, onednn) == Kernels("fp32", "torch")
+    assert choose_kernels("auto", "bf16", CPU, onednn).precision == "bf16"
+    assert not caplog.records
 
 
+@pytest.mark.parametrize("products", ["mixed", {"9x4": {"forward": "torch"}}])
 def test_a_choice_that_is_not_available_is_made_again_in_the_same_precision(
-    measured: dict[Kernels, float], caplog: pytest.LogCaptureFixture
+    products: Any, processor: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    measured[Kernels("bf16")] = 0.001
-    measured[Kernels("fp32", "onednn")] = 0.01
-    recorded = Kernels("fp32", "mixed")
-    assert choose_kernels("auto", "auto", CPU, SMALL, 64, recorded) == Kernels("fp32", "onednn")
+    processor("Zen 4")
+    recorded = Kernels("fp32", products)
+    assert choose_kernels("auto", "auto", CPU, recorded) == Kernels("fp32", "onednn")
     assert len(caplog.records) == 1
-
-
-def test_the_products_of_a_layer_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def record(name: str) -> Any:
-        def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-            seen.append((name, a.dtype, tuple(a.shape), tuple(b.shape)))
-            return torch.zeros(2, 3)
-
-        return product
-
-    kernel = Kernel(record("forward"), record("input gradient"), record("weight gradient"))
-    monkeypatch.setitem(KERNELS, "torch", kernel)
-    monkeypatch.setattr(choice, "_REPETITIONS", 1)
-    choice._fastest([Kernels("bf16")], SMALL, 100)
-    x, weight, y = (100, 8), (16, 8), (100, 16)
-    assert seen == [
-        ("forward", torch.bfloat16, x, weight),
-        ("input gradient", torch.bfloat16, y, weight),
-        ("weight gradient", torch.bfloat16, y, x),
-    ]
-
-
-def test_a_measurement_leaves_the_random_numbers_of_the_run() -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-    choose_kernels("auto", "fp32", CPU, SMALL, 64)
-    assert torch.equal(torch.rand(1), expected)
 
 
 @pytest.mark.parametrize(

@@ -101,23 +101,6 @@ def test_a_background_thread_computes_alone_and_leaves_others_their_threads() ->
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize(
-    ("flags", "fast"),
-    [
-        ("fpu avx512f avx512_bf16", True),
-        ("fpu avx512f amx_bf16 amx_tile", True),
-        ("fpu avx512f", False),
-    ],
-)
-def test_cpus_with_instructions_for_bf16_are_recognised(
-    flags: str, fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = tmp_path / "cpuinfo"
-    info.write_text(f"{INFO}flags\t\t: {flags}\n")
-    monkeypatch.setattr(hardware, "_CPU_INFO", info)
-    assert hardware.has_fast_bf16(CPU) is fast
-
-
 def test_the_module_is_imported_without_torch() -> None:
     program = "import sys, transformer_mt.kernels.hardware; print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -34,11 +34,10 @@ from transformer_mt.config import (
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.kernels import choice
+from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training import trainer as module
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -667,7 +666,7 @@ def test_too_many_skipped_updates_stop_the_run(
 
 
 def test_recorded_kernels_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_fastest", lambda candidates, *_: candidates[-1])
+    monkeypatch.setattr(hardware, "is_amd_with_avx512", lambda: True)
     recorded = Kernels("fp32", "torch")
     fresh = trainer(tmp_path, kernels="auto", precision="fp32")
     assert fresh.kernels == Kernels("fp32", "onednn" if HAS_ONEDNN else "torch")
@@ -681,7 +680,10 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setattr(module, "choose_kernels", lambda *_: Kernels("bf16", "torch_transposed"))
+    monkeypatch.setattr(
+        "transformer_mt.training.setup.choose_kernels",
+        lambda *_: Kernels("bf16", "torch_transposed"),
+    )
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:

@@ -8,7 +8,9 @@ sampled: updates are planned from the stored tokens, by their mean growth.
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,9 @@ from transformer_mt.data.batching.plan import GlobalBatch, global_batch
 from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
-from transformer_mt.data.text.noise import NOISES
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.protocols import SourceNoise
+from transformer_mt.registries import SOURCE_NOISES
 
 _SEED = 4
 """Last number of the seeds; those of other generators differ."""
@@ -119,21 +122,20 @@ class PairSampler:
 
         A source with characters that are lost stays as it is.
         """
-        rates = [getattr(self.augment, name) for name in NOISES]
-        drawn = np.array([rng.random(len(NOISES)) for rng in rngs]) < rates
+        rates = [getattr(self.augment, name) for name in SOURCE_NOISES]
+        drawn = np.array([rng.random(len(rates)) for rng in rngs]) < rates
         rows = [side[i] for i in range(len(side))]
         for i in np.flatnonzero(drawn.any(axis=1)).tolist():
             ids = rows[i][:-1].tolist()
             if UNK in ids:
                 continue
-            noises = [noise for noise, add in zip(NOISES.values(), drawn[i], strict=True) if add]
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
             normalizer = self.normalizer.of_tag(tag)
             (text,) = self._tokenizer.decode([ids[tags:]])
             text = normalizer.restore(text, normalizer.src_lang)
-            for noise in noises:
-                text = noise(text, rngs[i])
+            for name in compress(SOURCE_NOISES, drawn[i]):
+                text = self._noises[name](text, rngs[i])
             (new,) = self._tokenizer.encode([normalizer.src(text)])
             if new and tags + len(new) < self.max_length:
                 rows[i] = np.array([*ids[:tags], *new, EOS], side.tokens.dtype)
@@ -150,6 +152,12 @@ class PairSampler:
             np.concatenate([sampled.lengths, side.lengths]),
         )
         return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
+
+    @cached_property
+    def _noises(self) -> dict[str, SourceNoise]:
+        """The kinds of noise whose rates are above 0."""
+        paths = SOURCE_NOISES.items()
+        return {name: resolve_name(path) for name, path in paths if getattr(self.augment, name)}
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

@@ -27,28 +27,21 @@ class Cleaner:
     Args:
         data: The configuration.
         languages: Source and target language; default: those of the model.
-        target_only: Whether only the target side is tested, as of monolingual text.
 
     Raises:
         InputError: The language identifier is not installed, or does not know a language.
     """
 
-    def __init__(
-        self,
-        data: DataConfig,
-        languages: tuple[str, str] | None = None,
-        *,
-        target_only: bool = False,
-    ):
+    def __init__(self, data: DataConfig, languages: tuple[str, str] | None = None):
         self._config = config = data.cleaning
         src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
             if f.side:
-                src_test = _keep_all if target_only else f.side(config, src_lang)
-                self._text.append((f.name, _either_side(src_test, f.side(config, tgt_lang))))
-            elif f.text and not target_only:
+                tests = f.side(config, src_lang), f.side(config, tgt_lang)
+                self._text.append((f.name, _either_side(*tests)))
+            elif f.text:
                 self._text.append((f.name, f.text))
 
     def normalize(self, pair: Pair) -> Pair:
@@ -75,14 +68,10 @@ def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, s
     return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
-def _keep_all(_: str) -> bool:
-    return False
-
-
-def cleaners(data: DataConfig, *, target_only: bool = False) -> list[Cleaner]:
+def cleaners(data: DataConfig) -> list[Cleaner]:
     """The cleaner of each training source."""
     languages = [data.languages(source) for source in data.train]
-    made = {pair: Cleaner(data, pair, target_only=target_only) for pair in set(languages)}
+    made = {pair: Cleaner(data, pair) for pair in set(languages)}
     return [made[pair] for pair in languages]
 
 

@@ -244,7 +244,7 @@ FILTERS = (
 
 DUPLICATE_KEYS: dict[str, Callable[[Pair], str]] = {
     "duplicate_pair": "\n".join,
-    "duplicate_source": lambda pair: pair.src or pair.tgt,  # monolingual text has no source
+    "duplicate_source": lambda pair: pair.src,
     "duplicate_target": lambda pair: pair.tgt,
 }
 """Filters that compare pairs with each other → the text that they compare, by its hash. Of several

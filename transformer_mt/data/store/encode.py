@@ -26,7 +26,7 @@ from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleane
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered, num_workers
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
@@ -70,7 +70,7 @@ def read_chunks(data: DataConfig) -> Iterator[Chunk]:
 
 
 class EncodedChunk(NamedTuple):
-    """A chunk whose tokens, or text, are in a file."""
+    """A chunk whose tokens are in a file."""
 
     source: int
     path: Path
@@ -91,11 +91,18 @@ class EncodedChunk(NamedTuple):
             )
         return self.source, TokenStore(src, tgt).select(np.flatnonzero(mask))
 
-    def read_text(self, side: str, mask: Mask) -> list[bytes]:
-        """The lines of a side, ``src`` or ``tgt``, for which a [kept] mask is True."""
-        with np.load(self.path) as arrays:
-            lines = arrays[side].tobytes().split(b"\n")
-        return [lines[i] for i in np.flatnonzero(mask)]
+
+class KeptPair(NamedTuple):
+    """A training pair that no filter dropped."""
+
+    line: Pair
+    """The lines as they were read."""
+    text: Pair
+    """The normalised text, with its tag."""
+    src: list[int]
+    """Token ids of the source side, with its tag and the end symbol."""
+    tgt: list[int]
+    """Token ids of the target side, with the end symbol."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +114,12 @@ class EncodeChunk:
         vocabulary: A SentencePiece model, or a folder with those of both languages.
         folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
-        target_only: Whether the text is monolingual: the source side is ignored, and the target
-            side is the input of the vocabulary's model, which translates it back.
-        as_text: Whether the file has the text as it was read, one line a sentence, and no tokens.
     """
 
     data: DataConfig
     vocabulary: Path
     folder: Path
     held_out: frozenset[int] = frozenset()
-    target_only: bool = False
-    as_text: bool = False
 
     def __call__(self, chunk: Chunk) -> tuple[EncodedChunk, CleaningReport]:
         """The encoded chunk, and the report of the pairs that the filters dropped."""
@@ -137,57 +139,54 @@ class EncodeChunk:
     def _encode(self, chunk: Chunk, report: CleaningReport) -> dict[str, Any]:
         """The arrays of the file; adds the dropped pairs to the report."""
         report.total += len(chunk.pairs)
-        name = self.data.train[chunk.source].name
-        lines, kept = list[Pair](), list[Pair]()
-        sources, targets = list[list[int]](), list[list[int]]()
+        kept = self.kept_pairs(chunk, report)
+        return _duplicate_hashes([pair.text for pair in kept], report) | self.content(kept)
+
+    def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
+        """The pairs that pass the filters; adds the others to the report."""
+        name, kept = self.data.train[chunk.source].name, list[KeptPair]()
         cleaner, max_tokens = self._cleaners[chunk.source], self.data.cleaning.max_tokens
         for row, line in enumerate(chunk.pairs, chunk.first_row):
-            source = "" if self.target_only else line.src
-            tag, text = split_tag(source, self._tokenizer.tags)
+            tag, text = split_tag(line.src, self.tokenizer.tags)
             pair = cleaner.normalize(Pair(text, line.tgt))
             reason = cleaner.check_text(*pair)
             if reason is None:
-                src, tgt = self._encode_pair(pair)
-                reason = cleaner.check_lengths(len(src), len(tgt)) or self._held_out(pair)
-                src = [self._tokenizer.tags[tag], *src] if tag else src
+                (src,), (tgt,) = (
+                    self.tokenizer.encode([pair.src]),
+                    self.tokenizer.tgt.encode([pair.tgt]),
+                )
+                src, tgt = [*src, EOS], [*tgt, EOS]
+                reason = cleaner.check_lengths(len(src), len(tgt)) or self.check_held_out(pair)
+                src = [self.tokenizer.tags[tag], *src] if tag else src
                 if len(src) > max_tokens:  # with its tag
                     reason = reason or "length"
-            if reason is not None:
+            if reason is None:
+                kept.append(KeptPair(line, Pair(add_tag(tag, pair.src), pair.tgt), src, tgt))
+            else:
                 report.add(reason, f"{name}:{row}", *pair)
-                continue
-            lines.append(Pair(source, line.tgt))
-            kept.append(Pair(add_tag(tag, pair.src), pair.tgt))
-            sources.append(src)
-            targets.append(tgt)
-        arrays = _duplicate_hashes(kept, report)
-        if self.as_text:
-            for key in Pair._fields:
-                text = "".join(one_line(getattr(line, key)) + "\n" for line in lines)
-                arrays[key] = np.frombuffer(text.encode(), np.uint8)
-            return arrays
-        for key, side in (("src", Side.from_lists(sources)), ("tgt", Side.from_lists(targets))):
-            arrays[f"{key}_tokens"] = side.tokens.astype(token_type(self._tokenizer.num_ids))
-            arrays[f"{key}_lengths"] = side.lengths
+        return kept
+
+    def content(self, kept: list[KeptPair]) -> dict[str, npt.NDArray[Any]]:
+        """What the file has of the pairs: their tokens."""
+        arrays, dtype = {}, token_type(self.tokenizer.num_ids)
+        for name in ("src", "tgt"):
+            side = Side.from_lists([getattr(pair, name) for pair in kept])
+            arrays[f"{name}_tokens"] = side.tokens.astype(dtype)
+            arrays[f"{name}_lengths"] = side.lengths
         return arrays
 
-    def _encode_pair(self, pair: Pair) -> tuple[list[int], list[int]]:
-        """The ids of both sides, with end symbols."""
-        if self.target_only:
-            (ids,) = self._tokenizer.encode([pair.tgt])
-            return [*ids, EOS], [*ids, EOS]
-        (src,), (tgt,) = self._tokenizer.encode([pair.src]), self._tokenizer.tgt.encode([pair.tgt])
-        return [*src, EOS], [*tgt, EOS]
-
-    def _held_out(self, pair: Pair) -> str | None:
+    def check_held_out(self, pair: Pair) -> str | None:
+        """``held_out`` if the validation or test set has one of the sides, else None."""
         overlaps = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
         return "held_out" if overlaps else None
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
-        return cleaners(self.data, target_only=self.target_only)
+        return cleaners(self.data)
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary, loaded in each worker."""
         return Tokenizer.load(self.vocabulary)
 
 
@@ -201,14 +200,12 @@ def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], Clean
         InputError: A source cannot be read, or nothing is left.
     """
     data, chunks, report = task.data, list[EncodedChunk](), CleaningReport(task.data.cleaning)
-    unit = "lines" if task.target_only else "pairs"
-    action = "cleaned" if task.as_text else "encoded"
     task.folder.mkdir(exist_ok=True)
     if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("resuming: %d chunks are %s already", finished, action)
+        log.info("resuming: %d chunks are encoded already", finished)
     with (
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        ProgressReporter(unit, action) as progress,
+        ProgressReporter("pairs", "encoded") as progress,
     ):
         for chunk, part in encoded:
             chunks.append(chunk)
@@ -218,7 +215,7 @@ def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], Clean
         shutil.rmtree(task.folder)
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(
-            f"nothing is left after cleaning: {report.total:,} {unit} read; "
+            f"nothing is left after cleaning: {report.total:,} pairs read; "
             f"dropped: {dropped or 'none'}"
         )
     return chunks, _find_duplicates(chunks, report), report

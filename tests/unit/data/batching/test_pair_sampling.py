@@ -9,11 +9,11 @@ import pytest
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import AugmentConfig, TokenizerConfig
+from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.data.batching.pair_sampling import PairSampler, Share
 from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, train_tokenizer
-from transformer_mt.data.text.noise import NOISES
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 

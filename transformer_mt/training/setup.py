@@ -1,4 +1,4 @@
-"""The model before its first update: random weights, or those of another model."""
+"""What a run starts from: its kernels, and the model before the first update; the final model."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,9 @@ from transformer_mt import model_folder
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.distributed.world import World
+from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
+from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 
 
@@ -29,6 +32,40 @@ def initial_model(
             if known < len(tensor):  # tags that the vocabulary of that model does not have
                 tensor[known:] = initial[name].mean(0)
     return model
+
+
+def agreed_kernels(job: TrainJob, recorded: Kernels | None, world: World) -> tuple[Kernels, bool]:
+    """Precision and kernel of a run, and whether its step is compiled, the same on all ranks.
+
+    Args:
+        job: The configuration.
+        recorded: CPU kernels of an earlier start of the run, on the main rank.
+        world: Ranks that share the run.
+
+    Raises:
+        InputError: ``train.compile=true`` is impossible.
+    """
+    config, device = job.train, world.device
+    kernels = choose_kernels(config.kernels, config.precision, device, recorded)
+    kernels = world.broadcast_object(kernels)
+    compiled = should_compile(config.compile, job.model, device, kernels.precision)
+    return kernels, not world.any(not compiled)
+
+
+def reserve_positions(
+    model: Transformer, longest_batch: int, longest_valid: int, job: TrainJob
+) -> None:
+    """Computes the positions of a compiled step once: a table of another size would recompile it.
+
+    Args:
+        model: The model.
+        longest_batch: Maximum length of a sequence in training.
+        longest_valid: Maximum length in the validation set.
+        job: The configuration, with the maximum length of a translation.
+    """
+    longest_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + BLOCK
+    for embedding in {model.source_embedding, model.embedding}:
+        embedding.reserve(max(longest_batch, longest_valid, longest_translation))
 
 
 def some_layers(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
@@ -53,3 +90,18 @@ def some_layers(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
         rows = tensor.unflatten(0, (len(model.decoder), -1))
         weights[f"source_projection.{key}"] = rows[decoder].flatten(0, 1)
     return weights
+
+
+def final_model(
+    job: TrainJob, trained: Transformer, weights: dict[str, Tensor], world: World
+) -> Transformer:
+    """A new model in ``eval`` mode, on every rank, with weights that only the main rank has.
+
+    It is not the model in training, whose layers may be compiled for batches of one shape only.
+    """
+    sizes = trained.vocab_size, trained.src_vocab_size
+    model = Transformer(job.model, *sizes).to(world.device)
+    if weights:
+        model.load_state_dict(weights)
+    world.broadcast(model.parameters())
+    return model.eval()

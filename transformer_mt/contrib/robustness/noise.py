@@ -1,18 +1,16 @@
 """Noise as users type it: capitals, missing final marks, other quotes, typing errors, blanks.
 
-Training adds it to some sources (``data.augment``), ``mt-eval robustness=true`` to all lines of a
-test set. Each function maps a text without its tag to a text; it adds no line break and leaves no
-text empty. None depends on the language.
+Training adds it to some sources (``data.augment``; ``registries.SOURCE_NOISES``), ``mt-eval
+robustness=true`` to all lines of a test set. Each function maps a text without its tag to a text;
+it adds no line break and leaves no text empty. None depends on the language.
 """
 
 import math
 import re
-from collections.abc import Callable
 
 import numpy as np
 
-Noise = Callable[[str, np.random.Generator], str]
-"""A text, and a random number generator of its own, to a text."""
+from transformer_mt.protocols import SourceNoise
 
 _WORDS_PER_ERROR = 10
 _BLANKS_PER_EXTRA = 5
@@ -77,7 +75,7 @@ def extra_blanks(text: str, rng: np.random.Generator) -> str:
     return _MARKS.sub(" ", text)
 
 
-NOISES: dict[str, Noise] = {
+NOISES: dict[str, SourceNoise] = {
     "upper_case": upper_case,
     "title_case": title_case,
     "no_final_punctuation": no_final_punctuation,

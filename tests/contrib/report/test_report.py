@@ -3,10 +3,7 @@
 import base64
 import hashlib
 import json
-import os
 import re
-import stat
-import threading
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,10 +11,10 @@ from typing import Any
 import pytest
 
 from transformer_mt.config import EvaluateJob
+from transformer_mt.contrib.report.charts import curve_charts, curve_image
+from transformer_mt.contrib.report.pages import report_page
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.charts import curve_charts, curve_image
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
-from transformer_mt.evaluation.report import write_report
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
@@ -55,9 +52,8 @@ class Page(HTMLParser):
 def report(folder: Path, systems: dict[str, list[str]], **more: Any) -> Page:
     test = TestSet(references={"ref.de": REFERENCE}, source=more.pop("source", None))
     settings = Settings(metrics=["bleu", "chrf"], bootstrap=50, randomization=20)
-    write_report(
-        folder / "r.html", evaluate_systems(systems, test, settings), title="A & B", **more
-    )
+    page = report_page(evaluate_systems(systems, test, settings), **more)
+    (folder / "r.html").write_text(page, encoding="utf-8")
     return Page(folder / "r.html")
 
 
@@ -115,34 +111,6 @@ def test_the_same_input_gives_the_same_page(tmp_path: Path) -> None:
         report(tmp_path / name, {"one.de": ONE})
         pages.append((tmp_path / name / "r.html").read_bytes())
     assert pages[0] == pages[1]
-
-
-def test_report_is_written_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "r.html").write_text("the page before")
-
-    def fail(descriptor: int) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        report(tmp_path, {"one.de": ONE})
-    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
-    assert (tmp_path / "r.html").read_text() == "the page before"
-
-
-def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "r.html")
-    found: list[str] = []
-    reader = threading.Thread(
-        target=lambda: found.append((tmp_path / "r.html").read_text()), daemon=True
-    )
-    reader.start()
-    evaluation = evaluate_systems({"one.de": ONE}, TestSet(references={"r": REFERENCE}), Settings())
-    write_report(tmp_path / "r.html", evaluation, title="A")
-    assert stat.S_ISFIFO((tmp_path / "r.html").stat().st_mode)
-    reader.join(10)
-    assert found[0].startswith("<!doctype html>")
-    assert found[0].rstrip().endswith("</html>")
 
 
 def test_too_many_systems_are_refused() -> None:

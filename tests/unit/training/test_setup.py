@@ -8,7 +8,7 @@ import torch
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.initial_model import some_layers
+from transformer_mt.training.setup import some_layers
 
 CONFIG = ModelConfig(
     d_model=16, d_ff=32, num_heads=4, d_v=6, num_encoder_layers=4, num_decoder_layers=3,

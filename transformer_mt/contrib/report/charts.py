@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
-from transformer_mt.evaluation.comparison import Evaluation
-from transformer_mt.evaluation.metrics import make_metric
+from transformer_mt import Evaluation
 
 GROUPS = 5
 """Maximum number of groups of sentences by length."""
@@ -91,7 +90,7 @@ def group_charts(evaluation: Evaluation) -> list[Chart]:
     width = 0.8 / len(evaluation.systems)
     charts = []
     for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
-        scorer = make_metric(metric, evaluation.settings.tgt_lang)
+        scorer = evaluation.settings.metric(metric)
         figure, axes = _figure()
         for number, system in enumerate(evaluation.systems):
             for place, lines in enumerate(groups.values()):

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections import Counter
 from dataclasses import fields
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_mt.config import AugmentConfig
-from transformer_mt.data.text.noise import (
+from transformer_mt.contrib.robustness.noise import (
     NOISES,
     extra_blanks,
     no_final_punctuation,
@@ -22,6 +23,7 @@ from transformer_mt.data.text.noise import (
     typographic_quotes,
     upper_case,
 )
+from transformer_mt.registries import SOURCE_NOISES
 
 WORDS = ["a", "Männer", '"no."', "don't", "...", "3.5", "I", "猫が好き。", "ß", "(so)", "\xa0"]
 TEXTS = st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join)
@@ -31,9 +33,11 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_a_setting_and_a_function_have_the_same_name() -> None:
-    assert [field.name for field in fields(AugmentConfig)] == list(NOISES)
-    assert all(name == noise.__name__ for name, noise in NOISES.items())
+def test_settings_registry_and_functions_have_the_same_names() -> None:
+    assert [field.name for field in fields(AugmentConfig)] == list(NOISES) == list(SOURCE_NOISES)
+    for name, noise in NOISES.items():
+        assert name == noise.__name__
+        assert resolve_name(SOURCE_NOISES[name]) is noise
 
 
 @given(TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))

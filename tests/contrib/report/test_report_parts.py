@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from transformer_mt.evaluation.charts import GROUPS, by_length
-from transformer_mt.evaluation.report import Change, changes
+from transformer_mt.contrib.report.charts import GROUPS, by_length
+from transformer_mt.contrib.report.pages import Change, changes
 
 
 def test_length_groups_hold_every_sentence_once_and_in_order() -> None:

@@ -1,4 +1,6 @@
-"""The HTML report of an evaluation: one file that needs no network and no server.
+"""The pages of ``mt-eval``: the HTML report and the attention page.
+
+Each is one file that needs no network and no server.
 
 The templates escape text from files, and the scripts insert it as text only. The page's content
 security policy allows only these scripts to run, and nothing to be loaded.
@@ -9,18 +11,14 @@ import hashlib
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from importlib import resources
-from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from transformer_mt.evaluation import charts
-from transformer_mt.evaluation.attention_page import Attention, to_data
-from transformer_mt.evaluation.comparison import Evaluation
-from transformer_mt.evaluation.metrics import make_metric
-from transformer_mt.evaluation.scores import short_signature
-from transformer_mt.files import output
+from transformer_mt import Evaluation
+from transformer_mt.contrib.report import charts
+from transformer_mt.contrib.report.attention import Attention, to_data
 
 DIFFERENCES = 30
 """Number of sentences shown with marked differences; all others can be searched and sorted."""
@@ -34,15 +32,13 @@ class Change(NamedTuple):
     text: str
 
 
-def write_report(
-    path: Path,
+def report_page(
     evaluation: Evaluation,
     *,
-    title: str,
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
-) -> None:
-    """Writes the report of at most five systems, the colours of a chart, atomically.
+) -> str:
+    """The report of at most five systems, the colours of a chart.
 
     ``curves`` are the records of a run's ``metrics.jsonl``.
     """
@@ -50,7 +46,7 @@ def write_report(
     letters = ascii_uppercase[: len(systems)]
     segments = len(systems[0].hypotheses)
     # Not BLEU, which is not meaningful for a single sentence.
-    chrf = make_metric("chrf", evaluation.settings.tgt_lang)
+    chrf = evaluation.settings.metric("chrf")
     references = list(zip(*evaluation.test.references.values(), strict=True))
     scores = [
         [
@@ -59,15 +55,14 @@ def write_report(
         ]
         for s in systems
     ]
-    _render(
-        path,
+    return _render(
         "report.html",
         ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
-        title=title,
+        title=", ".join(system.name for system in systems),
         evaluation=evaluation,
         systems=list(zip(letters, systems, strict=True)),
         segments=segments,
-        signatures=[(score.label, short_signature(score)) for score in systems[0].scores],
+        signatures=[(score.label, score.short_signature) for score in systems[0].scores],
         group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, letters, scores),
@@ -77,18 +72,18 @@ def write_report(
     )
 
 
-def write_attention_page(path: Path, attention: Attention) -> None:
-    """Writes the page of one sentence's attention weights, atomically."""
+def attention_page(attention: Attention) -> str:
+    """The page of one sentence's attention weights."""
     values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
-    _render(path, "attention.html", ["attention.js"], **values)
+    return _render("attention.html", ["attention.js"], **values)
 
 
-def _render(path: Path, template: str, scripts: list[str], **values: Any) -> None:
-    folder = resources.files("transformer_mt.evaluation") / "templates"
+def _render(template: str, scripts: list[str], **values: Any) -> str:
+    folder = resources.files("transformer_mt.contrib.report") / "templates"
     texts = [(folder / name).read_text(encoding="utf-8") for name in scripts]
     digests = [hashlib.sha256(text.encode()).digest() for text in texts]
     environment = Environment(
-        loader=PackageLoader("transformer_mt.evaluation"),
+        loader=PackageLoader("transformer_mt.contrib.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -96,13 +91,11 @@ def _render(path: Path, template: str, scripts: list[str], **values: Any) -> Non
     )
     # tojson escapes <, >, & and ' despite these options: no text can end its script element.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    page = environment.get_template(template).render(
+    return environment.get_template(template).render(
         scripts=texts,
         policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
         **values,
     )
-    with output(path) as place:
-        place.write_text(page, encoding="utf-8")
 
 
 def changes(old: str, new: str) -> list[Change]:

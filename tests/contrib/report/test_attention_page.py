@@ -1,0 +1,126 @@
+"""The weights of a sentence reach the page and the image as the model has them."""
+
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from support.tokenizers import small_tokenizer
+
+from transformer_mt import Evaluator, model_folder, run_layout
+from transformer_mt import checkpoint as ckpt
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    EvaluateJob,
+    ModelConfig,
+    SourceConfig,
+    TrainJob,
+)
+from transformer_mt.contrib.report.attention import (
+    MAX_PIECES,
+    Attention,
+    compute_attention,
+    heat_map,
+    image,
+    to_data,
+)
+from transformer_mt.contrib.report.pages import attention_page
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.errors import InputError
+from transformer_mt.model import attention_maps as model_maps
+from transformer_mt.model.transformer import Transformer
+
+LINES = ["the dog didn't run .", "the street was wide .", "der Hund lief $nicht$ .", "die Straße"]
+SENTENCE = "The dog didn't run <b>$x$</b> ."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An untrained model of two encoder layers and one decoder layer."""
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = small_tokenizer(folder / run_layout.TOKENIZER, LINES * 3, vocab_size=310)
+    never = [SourceConfig(tsv="never_read.tsv")]
+    job = TrainJob(
+        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never),
+        model=ModelConfig(
+            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=2, num_decoder_layers=1
+        ),
+        decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+    )
+    model_folder.write_config(folder, job)
+    torch.manual_seed(1)
+    network = Transformer(job.model, tokenizer.vocab_size)
+    ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
+    return folder
+
+
+def opened(model: Path, sentence: str) -> Evaluator:
+    settings = {"device": "cpu", "engine": "torch", "attention_html": "/dev/null"}
+    return Evaluator(EvaluateJob(model=str(model), attention=sentence, **settings))
+
+
+def attend(model: Path, sentence: str = SENTENCE) -> Attention:
+    return compute_attention(opened(model, sentence))
+
+
+def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
+    found = attend(model)
+    network, tokenizer, _ = model_folder.load_model(model)
+    (src,) = tokenizer.encode([SENTENCE])
+    ((best,),) = opened(model, SENTENCE).translator.translate_nbest([SENTENCE], 1)
+    assert found.translation == best.text
+    tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
+    encoder, decoder, _ = found.kinds
+    assert encoder.keys == [*tokenizer.pieces(src), "</s>"]
+    assert decoder.keys == ["<s>", *tokenizer.pieces(tgt)]
+    src, tgt = [*src, EOS], [BOS, *tgt]
+    pieces = tokenizer.pieces(src), tokenizer.pieces(tgt)
+    expected = model_maps.attention_maps(network, src, tgt, *pieces)
+    assert [kind.name for kind in found.kinds] == [*model_maps.KINDS.values()]
+    data = to_data(found)["kinds"]
+    for kind, maps in zip(data, (expected.encoder, expected.decoder, expected.cross), strict=True):
+        assert len(kind["layers"]) == len(maps)
+        for layer, weights in zip(kind["layers"], maps, strict=True):
+            shape = (2, len(kind["queries"]), len(kind["keys"]))
+            torch.testing.assert_close(
+                torch.tensor(layer).view(shape) / 1000, weights, atol=5.1e-4, rtol=0
+            )
+    assert [(kind["queries"], kind["keys"]) for kind in data] == [
+        (expected.src, expected.src),
+        (expected.tgt_in, expected.tgt_in),
+        (expected.tgt_in, expected.src),
+    ]
+
+
+def test_image_has_a_heat_map_for_every_layer_and_head(
+    model: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    found = attend(model)
+    with Image.open(BytesIO(image(found))) as picture:
+        assert picture.format == "PNG"
+        assert picture.height > 4 * 150  # 2 + 1 + 1 layers
+        assert picture.width > 2 * 150  # heads
+        assert len(set(picture.convert("L").resize((80, 80)).tobytes())) > 20
+    assert [str(warning.message) for warning in recwarn] == []
+    for kind in found.kinds:
+        expected = model_maps.heat_map(kind.layers, side=8, gap=2)
+        assert (heat_map(kind.layers) == expected.numpy()).all()
+
+
+def test_the_page_escapes_the_sentence(model: Path) -> None:
+    html = attention_page(attend(model))
+    assert "The dog didn&#39;t run &lt;b&gt;$x$&lt;/b&gt; ." in html
+    assert "<b>$" not in html
+
+
+def test_too_long_sentence_is_refused(model: Path) -> None:
+    with pytest.raises(
+        InputError, match=rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"
+    ):
+        attend(model, "dog " * 201)
+    evaluator = opened(model, "dog " * 20)
+    evaluator.translator._max_source_tokens = 10
+    with pytest.raises(InputError, match="too long for this model"):
+        compute_attention(evaluator)

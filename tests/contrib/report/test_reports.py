@@ -1,0 +1,72 @@
+"""The files that mt-eval writes for ``report`` and ``attention``, and what it prints."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.evaluated_models import SOURCE, reserve_tag, scores_and_messages, write_model
+from support.models import make_translator
+
+from transformer_mt import Evaluator, evaluate, model_folder
+from transformer_mt.cli import main as commands
+from transformer_mt.config import EvaluateJob
+from transformer_mt.contrib.report.attention import compute_attention
+from transformer_mt.data.text.normalization import Normalizer
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+def test_a_report_of_a_model(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in (1, 2)]
+    (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+    path = tmp_path / "report.html"
+    rows, _ = scores_and_messages(
+        capsys, model=str(model), report=str(path), attention="It is <b>.", bootstrap=20
+    )
+    html = path.read_text(encoding="utf-8")
+    for row in rows:
+        assert f"<b>{row['score']:.2f}</b>" in html
+        assert f"{row['confidence_mean']:.2f} ± {row['confidence_var']:.2f}" in html
+    assert "<figcaption>Loss</figcaption>" in html
+    assert "It is &lt;b&gt;." in html
+
+
+def test_attention_without_report_scores_nothing(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, image = tmp_path / "a.html", tmp_path / "a.png"
+    commands.evaluate(
+        EvaluateJob(
+            model=str(model),
+            attention="It's 3.5 km.",
+            attention_html=str(page),
+            attention_png=str(image),
+            device="cpu",
+        )
+    )
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
+    assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
+    assert image.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None:
+    reserve_tag(model, "<2de>")
+    settings = {"model": str(model), "device": "cpu", "attention_html": str(tmp_path / "a.html")}
+    jobs = {"attention": "Bern", "tag": "<2de>"}, {"attention": "<2de> Bern"}
+    given, written = (compute_attention(Evaluator(EvaluateJob(**settings, **job))) for job in jobs)
+    assert given.kinds[0].queries[0] == "<2de>"
+    assert (given.sentence, given.translation) == (written.sentence, written.translation)
+
+
+def test_attention_from_python_is_scored_too(model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    job = EvaluateJob(model=str(model), device="cpu", attention="Bern", attention_html=str(page))
+    assert len(evaluate(job).systems[0].hypotheses) == len(SOURCE)
+    assert page.exists()

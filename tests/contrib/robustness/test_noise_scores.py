@@ -1,0 +1,142 @@
+"""Noisy sources, the scores of a model on them, and their table, tag by tag."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.evaluated_models import (
+    REFERENCE,
+    SOURCE,
+    Json,
+    by_hand,
+    reserve_tag,
+    scores_and_messages,
+    write_lines,
+    write_model,
+)
+from support.models import make_translator
+
+from transformer_mt import evaluate, evaluate_robustness, model_folder
+from transformer_mt.cli import main as commands
+from transformer_mt.config import EvaluateJob
+from transformer_mt.contrib.robustness.noise import NOISES
+from transformer_mt.contrib.robustness.noise_scores import (
+    CLEAN,
+    NoiseScores,
+    NoiseTable,
+    noisy_sources,
+)
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comparison import TestSet
+from transformer_mt.evaluation.scores import Score
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "model")
+
+
+@pytest.fixture
+def scores(model: Path, capsys: pytest.CaptureFixture[str]) -> Json:
+    """The JSON that the command prints, and its messages."""
+    return partial(scores_and_messages, capsys, model=str(model), robustness=True)
+
+
+def test_tags_and_unknown_tags() -> None:
+    source = ["<2de> a man .", "<2de>a man .", "<2fr> a man .", "", "<2de>"]
+    test = TestSet(references={}, source=source, tags={"<2de>", ">>fra<<"})
+    sources = noisy_sources(test.split_source())
+    assert [*sources] == [CLEAN, *NOISES]
+    assert sources[CLEAN][1] == "<2de> a man ."
+    assert sources["upper_case"][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
+    for lines in sources.values():
+        assert len(lines) == len(source)
+        assert all(line.startswith("<2de> ") for line in (lines[0], lines[1], lines[4]))
+        assert lines[3] == ""
+
+
+def test_each_tag_has_a_table() -> None:
+    score = Score(name="BLEU", score=2.0, signature="nrefs:1|tok:13a", segments=1, difference=1.0)
+    results = NoiseTable()
+    for tag in ("<2de>", "<2fr>"):
+        noisy = replace(score, tag=tag)
+        results.append(NoiseScores(CLEAN, 0, [replace(noisy, score=1.0, difference=None)]))
+        results += [NoiseScores(noise, 2, [noisy]) for noise in ("lower_case", "upper_case")]
+    text = results.to_text()
+    for tag in ("<2de>", "<2fr>"):
+        assert text.count(f"Source {tag}") == 1
+    assert text.count("2.00 (+1.00)") == 4
+    assert text.count("1 segment\n") == 2
+
+
+def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json) -> None:
+    network, tokenizer, job = model_folder.load_model(model)
+    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    found, err = scores()
+    assert [row["noise"] for row in found] == ["clean", *NOISES]
+    clean = by_hand(translator.translate(SOURCE), REFERENCE)
+    assert err == ""
+    for row in found:
+        source = SOURCE
+        if noise := NOISES.get(row["noise"]):
+            source = [noise(line, np.random.default_rng([6, i])) for i, line in enumerate(SOURCE)]
+        assert row["changed"] == sum(a != b for a, b in zip(source, SOURCE, strict=True))
+        bleu, chrf = row["scores"]
+        assert (bleu["name"], chrf["name"]) == ("BLEU", "chrF2")
+        expected = by_hand(translator.translate(source), REFERENCE)
+        for score, own, before in zip((bleu, chrf), expected, clean, strict=False):
+            assert score["score"] == own
+            assert score["segments"] == len(SOURCE)
+            assert score["signature"].startswith("nrefs:1|")
+            if noise:
+                assert score["difference"] == pytest.approx(own - before, abs=2e-4)
+            else:
+                assert "difference" not in score
+    differences = [row["scores"][1].get("difference") for row in found]
+    assert differences[1] != 0  # else this shows nothing
+    assert found == scores()[0]
+    found, _ = scores(metrics=["ter"])
+    assert {tuple(score["name"] for score in row["scores"]) for row in found} == {("TER",)}
+
+
+def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = evaluate_robustness(EvaluateJob(model=str(model), robustness=True))
+    commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
+    with pytest.raises(InputError, match="call evaluate_robustness instead of evaluate"):
+        evaluate(EvaluateJob(model=str(model), robustness=True))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert cells[1] == ["", "changed", "", ""]
+    for row, (name, changed, bleu, chrf) in zip(rows, cells[2:], strict=True):
+        assert (name, changed) == (row.noise, str(row.changed))
+        for cell, score in ((bleu, row.scores[0]), (chrf, row.scores[1])):
+            number, _, difference = cell.partition(" ")
+            assert number == f"{score.score:.2f}"
+            shown = "" if score.difference is None else f"({score.difference:+.2f})"
+            assert difference == shown
+    assert "4 segments" in lines
+    assert lines.count(f"  {rows[0].scores[0].signature}") == 1
+
+
+def test_robustness_is_not_of_hypotheses() -> None:
+    with pytest.raises(InputError, match="set model=FOLDER, not hypotheses"):
+        evaluate_robustness(EvaluateJob(hypotheses=["a"], references=["b"]))
+
+
+def test_robustness_counts_the_lines_of_each_tag(model: Path, tmp_path: Path, scores: Json) -> None:
+    reserve_tag(model, "<2en>")
+    lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
+    source, reference = write_lines(tmp_path / "tagged", lines), str(tmp_path / "ref")
+    found, _ = scores(source=source, references=[reference])
+    assert [row["noise"] for row in found] == ["clean", *NOISES] * 2
+    counts = {
+        row["scores"][0].get("tag", ""): (row["changed"], row["scores"][0]["segments"])
+        for row in found
+        if row["noise"] == "upper_case"
+    }
+    assert counts == {"<2en>": (2, 3), "": (1, 1)}
+    assert all("difference" in score for row in found[1:7] for score in row["scores"])

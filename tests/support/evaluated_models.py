@@ -1,0 +1,103 @@
+"""An untrained model with a test set, for tests of mt-eval, and sacreBLEU's own scores."""
+
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import model_folder, run_layout
+from transformer_mt.cli import main as commands
+from transformer_mt.config import (
+    DataConfig,
+    DecodeConfig,
+    EvaluateJob,
+    ModelConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.decode.engines.converted_models import find_or_convert
+from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.errors import InputError
+from transformer_mt.model.transformer import Transformer
+
+SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
+REFERENCE = [
+    "Zwei Männer sind im Freien, nicht wahr?",
+    "Die E-Mail wurde gestern schon verschickt.",
+    "Es sind 3,5 km bis nach\u2028Hause.",
+    "Bern",
+]
+
+
+Json = Callable[..., Any]
+"""Runs a job by its settings; returns the JSON that it prints, and its messages."""
+
+
+def write_lines(path: Path, lines: list[str]) -> str:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return str(path)
+
+
+def write_model(folder: Path) -> Path:
+    """An untrained model in a folder; its test set is SOURCE and REFERENCE, beside the folder."""
+    source = write_lines(folder.parent / "src", SOURCE)
+    reference = write_lines(folder.parent / "ref", REFERENCE)
+    never = [SourceConfig(tsv="never_read.tsv")]
+    test = [SourceConfig(src=source, tgt=reference)]
+    job = TrainJob(
+        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never, test=test),
+        model=ModelConfig(
+            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
+        ),
+        decode=DecodeConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
+    )
+    folder.mkdir()
+    model_folder.write_config(folder, job)
+    config = TokenizerConfig(vocab_size=320)
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config)
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
+    torch.manual_seed(1)
+    ckpt.save_tensors(
+        ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
+    )
+    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
+        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
+    return folder
+
+
+def reserve_tag(model: Path, tag: str) -> None:
+    """Gives a model a vocabulary that has the tag."""
+    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), [tag])
+    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
+
+
+def scores_and_messages(capsys: pytest.CaptureFixture[str], **settings: Any) -> tuple[Any, str]:
+    """The JSON that a job prints, and its messages."""
+    commands.evaluate(EvaluateJob(format="json", device="cpu", **settings))
+    out, err = capsys.readouterr()
+    return json.loads(out), err
+
+
+def by_hand(hypotheses: list[str], *references: list[str]) -> list[float]:
+    """sacreBLEU's own scores."""
+    bleu = sacrebleu.corpus_bleu(hypotheses, references)
+    chrf = sacrebleu.corpus_chrf(hypotheses, references)
+    ter = sacrebleu.corpus_ter(hypotheses, references)
+    return [round(metric.score, 4) for metric in (bleu, chrf, ter)]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
+    """The one-line error of a job that prints nothing."""
+    with pytest.raises(InputError) as caught:
+        commands.evaluate(EvaluateJob(device="cpu", **settings))
+    assert capsys.readouterr().out == ""
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
