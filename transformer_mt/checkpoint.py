@@ -34,9 +34,6 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 """Version of the checkpoint format; raised by every change that breaks resuming."""
 
-_EMA_PREFIX = "running_mean."
-"""Prefix, in the optimizer's file, of the names of the averaged weights of ``train.final=ema``."""
-
 _MAX_HEADER_BYTES = 2**22
 """Maximum size of a safetensors header; the largest models have some 100 KiB."""
 
@@ -152,20 +149,6 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
     return {n: (total[n] / len(checkpoints)).to(tensor.dtype) for n, tensor in weights.items()}
-
-
-def ema_weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """Exponential moving average of the weights, by parameter name (``train.final=ema``)."""
-    return {
-        name.removeprefix(_EMA_PREFIX): tensor
-        for name, tensor in read_tensors(checkpoint.path / run_layout.CHECKPOINT_OPTIMIZER).items()
-        if name.startswith(_EMA_PREFIX)
-    }
-
-
-def ema_state(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Averaged weights under the names that ``ema_weights`` reads."""
-    return {_EMA_PREFIX + name: tensor for name, tensor in weights.items()}
 
 
 def parameters(model: nn.Module) -> dict[str, Tensor]:

@@ -40,14 +40,22 @@ _MAX_DOLLARS = 20_000
 """Maximum number of dollar signs beside escaped interpolations; OmegaConf takes 0.1 ms for each."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
-_REMOVED = (
-    ("data", "part", None),
-    ("optimizer", "momentum", None),
-    ("optimizer", "name", "muon"),
-    ("train", "best_by", "comet"),
-    ("train", "comet_model", None),
-)
-"""Settings of earlier versions, by group, that a model does not depend on: all values, or one."""
+_REMOVED = {
+    "data.part": ...,
+    "distributed.compression": ...,
+    "distributed.restarts": ...,
+    "optimizer.momentum": ...,
+    "optimizer.name": ...,
+    "tokenizer.max_sentences": ...,
+    "tokenizer.seed": ...,
+    "train.best_by": "comet",
+    "train.comet_model": ...,
+    "train.ema_decay": ...,
+    "train.final": "ema",
+    "train.full_validation_bleu": ...,
+    "train.max_skipped": ...,
+}
+"""Settings of earlier versions that a model does not depend on, or not with the value given."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -91,9 +99,12 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(
             f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
         )
-    for group, name, value in _REMOVED:
-        settings = values.get(group)
-        if isinstance(settings, dict) and value in (None, settings.get(name)):
+    for key, value in _REMOVED.items():
+        *groups, name = key.split(".")
+        settings: Any = values
+        for group in groups:
+            settings = settings.get(group) if isinstance(settings, dict) else None
+        if isinstance(settings, dict) and value in (..., settings.get(name)):
             settings.pop(name, None)
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))

@@ -114,7 +114,7 @@ def prepared(folder: Path, source: SourceConfig) -> dict[str, str]:
         override("run_dir", folder), override("cache_dir", f"{folder}.cache"), "data=files",
         "stage=prepare", "data.src_lang=en", "data.tgt_lang=de",
         override("data.train", [source]), "data.valid=[{sample: valid}]",
-        "data.test=[]", "tokenizer.vocab_size=8000", "tokenizer.max_sentences=100000",
+        "data.test=[]", "tokenizer.vocab_size=8000",
     ]  # fmt: skip
     command = [sys.executable, "-m", "transformer_mt.cli", "train", *overrides]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)

@@ -670,14 +670,12 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     # At such a small learning rate the weights hardly change.
     schedule = ["schedule=inverse_sqrt", "schedule.peak_lr=1e-12", "train.max_steps=3"]
     start = f"train.init_from={finished[0]}"
-    ema = ["train.final=ema", "train.ema_decay=0.9"]
     argv = [
         start,
         *schedule,
         "tokenizer.vocab_size=777",
         "model.dropout=0.3",
         "train.validate_every=1",
-        *ema,
     ]
     run_dir = tmp_path / "tuned"
     status, _, err = train(run_dir, *argv, folder=other).wait()

@@ -56,7 +56,7 @@ SETTINGS = [
 ]
 RECIPES: list[tuple[str, ...]] = [
     (),
-    ("train.final=ema", "train.ema_decay=0.9", "train.clip_norm=1"),
+    ("train.clip_norm=1",),
     ("train.final=best", "train.best_by=nll", "train.patience=2", "train.validate_every=4"),
     ("data.window_pairs=16", "train.batch_tokens=60"),
 ]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -359,17 +360,18 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
 
 
 def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
-    """With settings that have been removed, such as the optimizer Muon and selection by COMET."""
+    """With settings that have been removed, such as selection by COMET."""
     config = run_with_steps / run_layout.CONFIG
     before = model_folder.read_config(run_with_steps)
-    text = config.read_text().replace("optimizer:\n  name: adam\n", "optimizer:\n  name: muon\n")
-    text = text.replace("\noptimizer:\n", "\noptimizer:\n  momentum: 0.95\n")
-    text = text.replace(
-        "best_by: bleu\n", "best_by: comet\n  comet_model: Unbabel/wmt22-comet-da\n"
-    )
-    config.write_text(text.replace("\ndata:\n", "\ndata:\n  part: null\n"))
-    assert "muon" in text
-    assert "comet_model" in text
+    values = yaml.safe_load(config.read_text())
+    for key, value in model_folder._REMOVED.items():
+        *groups, name = key.split(".")
+        settings = values
+        for group in groups:
+            settings = settings.setdefault(group, {})
+        settings[name] = 0.5 if value is ... else value
+    assert values["train"]["best_by"] == "comet"
+    config.write_text(yaml.safe_dump(values, sort_keys=False))
     assert model_folder.read_config(run_with_steps) == before
 
 

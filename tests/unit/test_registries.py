@@ -9,7 +9,6 @@ from transformer_mt import registries
 from transformer_mt.config import (
     EvaluateJob,
     ExportJob,
-    OptimizerConfig,
     ScheduleConfig,
     TrainConfig,
     TranslateJob,
@@ -23,7 +22,6 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
     "MARKUP_WRAPPERS": lambda name: TranslateJob(model="x", markup=name),
     "SPLIT_WRAPPERS": lambda name: TranslateJob(model="x", split=name),
     "DOCUMENT_FORMATS": lambda name: TranslateJob(model="x", format=name),
-    "OPTIMIZERS": lambda name: OptimizerConfig(name=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
     "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),

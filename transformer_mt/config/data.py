@@ -351,10 +351,6 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     normalization: str = one_of("identity", "nmt_nfkc", "nfkc", "nfkc_cf")
     """SentencePiece's normalisation rule. ``identity`` only merges runs of spaces; ``nmt_nfkc``
     (SentencePiece's default), ``nfkc`` and ``nfkc_cf`` rewrite characters."""
-    max_sentences: int = number(2_000_000, at_least=1)
-    """Maximum number of sentences to train on. They are sampled at random from both languages."""
-    seed: int = 1
-    """Seed of the sample of sentences. ``train.seed`` does not change the vocabulary."""
     path: str | None = None
     """Existing SentencePiece model to use, or a folder with one for each language, ``source.spm``
     and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""

@@ -124,7 +124,7 @@ def field_docstrings(kind: type) -> dict[str, str]:
             case (
                 ast.AnnAssign(target=ast.Name(name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
-            ):
+            ) if name in names:  # not a ClassVar
                 docstrings[name] = _with_names(_paragraph(text), names[name])
     return docstrings
 

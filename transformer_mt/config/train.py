@@ -9,7 +9,6 @@ from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.registries import (
-    OPTIMIZERS,
     SCHEDULES,
     TRACKERS,
     VALIDATION_METRICS,
@@ -20,8 +19,6 @@ from transformer_mt.registries import (
 class OptimizerConfig(Checked, prefix="optimizer."):
     """Adam (§5.3); the schedule sets the learning rate."""
 
-    name: str = one_of(OPTIMIZERS)
-    """Optimizer. ``adam`` is the paper's."""
     beta1: float = number(0.9, at_least=0, below=1)
     """Adam's decay rate of the first moment (§5.3)."""
     beta2: float = number(0.98, at_least=0, below=1)
@@ -91,11 +88,9 @@ class TrainConfig(Checked, prefix="train."):
     """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
     decides while BLEU is below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``,
     ``bleu`` is computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
-    final: str = one_of("average", "best", "ema")
+    final: str = one_of("average", "best")
     """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
-    best validation; ``ema``: the exponential moving average of the weights."""
-    ema_decay: float | None = number(None, at_least=0, below=1)
-    """Decay of the moving average, e.g. 0.999; ``ema`` only."""
+    best validation."""
     label_smoothing: float = number(0.1, at_least=0, below=1)
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
@@ -112,9 +107,6 @@ class TrainConfig(Checked, prefix="train."):
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""
-    max_skipped: int = number(10, at_least=1)
-    """Skipped updates in a row after which training stops. An update is skipped if its gradient is
-    not finite."""
     device: str = one_of("auto", "cpu", "cuda")
     """Device. ``auto`` is CUDA if there is a GPU."""
     log_every: int = number(100, at_least=1)
@@ -123,25 +115,14 @@ class TrainConfig(Checked, prefix="train."):
     """Unit of ``validate_every`` and ``checkpoint_every``."""
     validate_every: int | None = number(None, at_least=1)
     """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
-    perplexity, BLEU and chrF2, and saves a checkpoint."""
-    full_validation_bleu: float = number(1.0, at_least=0, at_most=100)
-    """Minimum BLEU on a sample for a validation of all sentences. While BLEU on 100 evenly spaced
-    sentences is lower, the model cannot translate yet, and their BLEU is the score. 0: every
-    validation translates all sentences."""
+    perplexity, BLEU and chrF2, and saves a checkpoint. While BLEU on 100 evenly spaced sentences is
+    below 1, the model cannot translate yet, and their BLEU is the score."""
     checkpoint_every: int | None = number(None, at_least=1)
     """Interval between checkpoints. null: 1.5% of the run, 1500 steps of 100000, as the paper's 10
     minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
     """Number of checkpoints in the final average (§6.1), none of them from the warm-up. As many,
     but at least two, are kept on disk, and the best."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.final == "ema":
-            require(self.ema_decay is not None, "train.final=ema needs train.ema_decay, e.g. 0.999")
-        else:
-            message = f"train.ema_decay={self.ema_decay} requires train.final=ema, not {self.final}"
-            require(self.ema_decay is None, message)
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -151,15 +132,9 @@ class DistributedConfig(Checked, prefix="distributed."):
     processes: int | None = number(None, at_least=1, at_most=4096)
     """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
     torchrun and srun, their environment decides."""
-    restarts: int = number(3, at_least=0)
-    """Restarts in a row without a new checkpoint. All workers are restarted after one was killed,
-    hung or lost its GPU. Under torchrun, its --max-restarts counts instead."""
     timeout_minutes: float = number(10.0, above=0, below=1_000_000)
     """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
     own part of a validation, must take less."""
-    compression: str = one_of("none", "bf16")
-    """Gradient compression between workers. ``bf16`` halves the traffic and
-    rounds gradients to 8 bits of precision before they are summed."""
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -66,6 +66,12 @@ REPORT = "cleaning.json"
 _TEXT_VERSION = 3
 """Version of the reading and cleaning of text; it is part of the cache keys."""
 
+_VOCABULARY_PAIRS = 1_000_000
+"""Maximum number of pairs that a vocabulary is learned from: SentencePiece's trainer holds their
+text and, for BPE, the places of all pairs of symbols in memory."""
+_VOCABULARY_SEED = 1
+"""Seed of their sample: runs with different ``train.seed`` share a vocabulary."""
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -227,8 +233,7 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
 def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
-    size = max(1, job.tokenizer.max_sentences // 2)
-    sample = reservoir_sample(_read_reported(data), size, job.tokenizer.seed)
+    sample = reservoir_sample(_read_reported(data), _VOCABULARY_PAIRS, _VOCABULARY_SEED)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
     clean = partial(clean_text, data)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS

@@ -70,8 +70,7 @@ def launch(
                     raise
                 if used == restarts:
                     raise LostRankError(
-                        f"{lost}; gave up after distributed.restarts={restarts} restarts "
-                        "without a new checkpoint"
+                        f"{lost}; gave up after {restarts} restart(s) without a new checkpoint"
                     ) from None
                 used += 1
                 what = f"restart {used} of {restarts} without a new checkpoint"

@@ -10,7 +10,6 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
@@ -40,8 +39,6 @@ class World(Ranks):
     """Index of this rank."""
     size: int = 1
     """Number of ranks."""
-    compression: str = "none"
-    """Compression of gradients in the all-reduce: ``none`` or ``bf16``."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sums a tensor over all ranks, in place, and returns it."""
@@ -78,26 +75,15 @@ class World(Ranks):
         devices = [self.device] if self.device.type == "cuda" else None
         with warnings.catch_warnings():  # torch 2.13 renamed it, 2.11 lacks the new name
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            parallel = DistributedDataParallel(
+            return DistributedDataParallel(
                 module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False
             )
-        if self.compression == "bf16":
-            parallel.register_comm_hook(None, _in_bf16)
-        return parallel
 
     def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
         """Context without averaging, for all micro-batches of an update but the last."""
         if isinstance(module, DistributedDataParallel):
             return module.no_sync()
         return nullcontext()
-
-
-def _in_bf16(
-    group: dist.ProcessGroup,
-    bucket: dist.GradBucket,  # type: ignore[name-defined]
-) -> torch.futures.Future[torch.Tensor]:
-    # DDP rejects torch's hook by its name without NCCL, though gloo supports it too.
-    return bf16_compress_hook(group, bucket)
 
 
 def pick_device(name: str, key: str = "device") -> torch.device:
@@ -147,7 +133,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
         timeout = timedelta(minutes=config.timeout_minutes)
         rank, store = env_rank(), process_group_store(timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        yield World(device, rank, size, config.compression)
+        yield World(device, rank, size)
         # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
         dist.destroy_process_group()
     finally:

@@ -12,7 +12,7 @@ from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.conversion import marian_tokenizer, transformers_model
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
-from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
+from transformer_mt.decode.engines import ctranslate2_conversion, engine
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
@@ -97,7 +97,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
 def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
-    converted_models.check_shape(source.model.config)
+    engine.check_shape(source.model.config)
     check_available("float32", "cpu")
     ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"

@@ -28,7 +28,6 @@ _MAY_CHANGE = (
     "train.max_steps",
     "train.max_epochs",
     "train.max_hours",
-    "train.max_skipped",
     "train.patience",
     "train.max_tokens_per_device",  # dropout masks will differ
     "train.compile",

@@ -25,6 +25,7 @@ from transformer_mt.distributed.environment import (
     under_launcher,
 )
 from transformer_mt.distributed.failures import propagate_errors
+from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
@@ -45,6 +46,10 @@ from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
+
+_RESTARTS = 3
+"""Restarts of all workers in a row without a new checkpoint, when one was killed, hung or lost its
+GPU: torchrun's usual number. More would repeat a failure that does not pass."""
 
 
 @dataclass(frozen=True)
@@ -103,13 +108,11 @@ def train(job: TrainJob) -> TrainResult:
         if num_processes == 1:
             scores = _train_rank(job, data)
             return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
-        from transformer_mt.distributed.launcher import launch  # slow to import
-
         launch(
             _train_rank,
             (job, data),
             num_processes,
-            restarts=job.distributed.restarts,
+            restarts=_RESTARTS,
             progress=lambda: ckpt.steps(run_dir)[-1:],
             timeout_minutes=job.distributed.timeout_minutes,
         )

@@ -23,6 +23,9 @@ from transformer_mt.training.validation import ValidationResult
 _NUM_SAMPLES = 5
 _NUM_PROBED = 100
 """Lines that tell whether the model can translate at all."""
+_USABLE_BLEU = 1.0
+"""BLEU on them from which on all lines are translated. A model that repeats itself stays below it;
+one that translates anything is above it."""
 _MAX_MAP_TOKENS = 48
 """Maximum number of tokens of a side in an attention map."""
 
@@ -33,8 +36,8 @@ class TranslationValidator:
 
     In its first updates a model rarely ends a translation before the maximum length, which makes
     such a validation the slowest of all, for a score near 0. So evenly spaced lines are translated
-    first, and the others only if BLEU on these reaches ``train.full_validation_bleu``; below it
-    their score is the result. This decision depends on the model alone: a resumed run repeats it.
+    first, and the others only if BLEU on these reaches ``_USABLE_BLEU``; below it their score is
+    the result. This decision depends on the model alone: a resumed run repeats it.
     """
 
     job: TrainJob
@@ -57,7 +60,7 @@ class TranslationValidator:
         hypotheses = self._translate(translator, self._probed_lines)
         metrics = self._score(hypotheses)
         rest = [i for i in range(len(self.pairs)) if i not in hypotheses]
-        if rest and metrics["bleu"] >= self.job.train.full_validation_bleu:
+        if rest and metrics["bleu"] >= _USABLE_BLEU:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
         if len(hypotheses) < len(self.pairs):

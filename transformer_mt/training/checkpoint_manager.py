@@ -167,7 +167,7 @@ class CheckpointManager:
         latest, number = self._checkpoints[-1], self._config.average_checkpoints
         if self._config.final == "best":
             return [c for c in self._checkpoints if c.step == best_step] or [latest]
-        if self._config.final == "ema" or number == 1:
+        if number == 1:
             return [latest]
         first = self._first_of_intervals()
         interval = self._interval(latest)
@@ -193,8 +193,6 @@ class CheckpointManager:
 
     def describe_model(self, best_step: int) -> str:
         """Where the weights of the final model come from, on the main rank."""
-        if self._config.final == "ema":
-            return "the exponential moving average of the weights"
         first, last, number = self.model_steps[0], self.model_steps[-1], len(self.model_steps)
         if number > 1:
             return f"the average of {number} checkpoints, of updates {first:,} to {last:,}"
@@ -206,6 +204,6 @@ class CheckpointManager:
         """Writes the weights of the model folder."""
         used = self._model_checkpoints(best_step)
         self.model_steps = [checkpoint.step for checkpoint in used]
-        weights = ckpt.ema_weights(used[-1]) if self._config.final == "ema" else ckpt.average(used)
+        weights = ckpt.average(used)
         ckpt.save_tensors(weights, self._run_dir / run_layout.WEIGHTS)
         return weights

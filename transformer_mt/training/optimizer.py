@@ -1,22 +1,18 @@
-"""Optimizer and learning-rate schedules (§5.3), loss scale, and moving average of the weights.
+"""Optimizer and learning-rate schedules (§5.3), and loss scale.
 
 A checkpoint stores their state in ``optimizer.safetensors``; a learning rate is a function of the
-step. To add an optimizer, write a function like ``adam`` and register it in
-``registries.OPTIMIZERS``; to add a schedule, one like ``noam``, in ``registries.SCHEDULES``: its
-arguments are the number of the update, from 1, the configuration, d_model, and the number of
+step. To add a schedule, write a function like ``noam`` and register it in ``registries.SCHEDULES``:
+its arguments are the number of the update, from 1, the configuration, d_model, and the number of
 updates of the run, which is an estimate if its time is limited (``train.max_hours``).
 """
 
-import copy
 from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.checkpoint import ema_state, parameters
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 
 
@@ -115,32 +111,3 @@ class LossScaler:
     def state(self) -> dict[str, Tensor]:
         """The live tensors, by their names in a checkpoint."""
         return {"loss_scale.factor": self.factor, "loss_scale.good": self._good}
-
-
-class EMA:
-    """Exponential moving average: mean ← d · mean + (1 − d) · weights, after each update t.
-
-    d = min(decay, (1 + t) / (10 + t)): a smaller d in the first updates discounts the random
-    initial weights. ``torch.optim.swa_utils.AveragedModel`` instead copies the weights in its first
-    update, which would change the result.
-
-    Args:
-        model: Model in training.
-        decay: Weight of the past mean, in [0, 1).
-    """
-
-    def __init__(self, model: Transformer, decay: float):
-        self._weights, self._decay = list(parameters(model).values()), decay
-        self.model = copy.deepcopy(model)
-        """Model with the averaged weights."""
-        self._means = list(parameters(self.model).values())
-
-    @torch.no_grad()
-    def update(self, step: int) -> None:
-        """Adds the weights after update ``step`` to the average."""
-        decay = min(self._decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self._means, self._weights, 1 - decay)
-
-    def state(self) -> dict[str, Tensor]:
-        """The live tensors of the average, by their names in a checkpoint."""
-        return ema_state(parameters(self.model))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
@@ -14,9 +13,8 @@ from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.products import DTYPES, Linear
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import OPTIMIZERS
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.optimizer import LossScaler, named_state
+from transformer_mt.training.optimizer import LossScaler, adam, named_state
 
 
 class LossModule(nn.Module):
@@ -115,8 +113,7 @@ class TrainStep:
         if compiled:
             module.compile_for(world.size)
         self._model, self._parallel = model, world.data_parallel(module)
-        make_optimizer = resolve_name(OPTIMIZERS[optimizer.name])
-        self.optimizer: torch.optim.Optimizer = make_optimizer(model, optimizer)
+        self.optimizer = adam(model, optimizer)
         self._scaler = LossScaler(world.device) if precision == "fp16" else None
 
     def __call__(

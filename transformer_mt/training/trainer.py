@@ -11,7 +11,6 @@ from pkgutil import resolve_name
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
@@ -30,7 +29,6 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import MetricSums, Monitor, log_start, warmup_warning
-from transformer_mt.training.optimizer import EMA
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_kernels,
@@ -49,6 +47,10 @@ _ADVICE = (
     "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
 """Against gradients or a loss with NaN or infinity."""
+
+_MAX_SKIPPED = 10
+"""Skipped updates in a row that end a run. In fp16 a few are ordinary, until the loss scale is
+small enough; after ten the run has diverged."""
 
 Batches = Iterator[tuple[list[Batch], int]]
 """What ``BatchIterator.read`` returns, for each update in order."""
@@ -103,7 +105,6 @@ class Trainer:
         )
         if shape := self._batches.buffer_shape:
             reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
-        self._ema = None if config.ema_decay is None else EMA(self.model, config.ema_decay)
         self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
         self._train_step = TrainStep(
             self.model,
@@ -123,7 +124,7 @@ class Trainer:
 
     def _restore(self) -> None:
         """Continues from the latest checkpoint, if there is one."""
-        restored = self.checkpoints.restore(self.model, self._optimizer_state())
+        restored = self.checkpoints.restore(self.model, self._train_step.state())
         self.state, self._latest_metrics = restored
         if self._latest_metrics:
             self.state.record_validation(self._latest_metrics, self._job.train.best_by)
@@ -215,7 +216,7 @@ class Trainer:
     def _train_until_break(self, batches: Batches, signals: Signals) -> bool:
         """Trains until something is due after an update, or a signal arrives; whether one did."""
         state, criteria, stop_requested = self.state, self.criteria, False
-        interval = criteria.interval(state)
+        last_step, last_second = criteria.next_break(state)
         while not stop_requested:
             self._update(batches)
             now = time.perf_counter()
@@ -224,7 +225,7 @@ class Trainer:
             if criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
                 state.seconds = self._world.broadcast_object(state.seconds)
             stop_requested = self._world.any(signals.received is not None)
-            if criteria.is_break(state, interval):
+            if state.step >= last_step or state.seconds >= last_second:
                 break
         return stop_requested
 
@@ -238,12 +239,12 @@ class Trainer:
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
         config, d_model = self._job.schedule, self._job.model.d_model
-        expected_steps = self.criteria.expected_steps(self.state)
-        self._lr = self._schedule(step, config, d_model, expected_steps)
+        last_step = float(self.criteria.last_step)
+        if self.criteria.max_seconds < math.inf:
+            last_step = self.criteria.expected_steps(self.state)
+        self._lr = self._schedule(step, config, d_model, last_step)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
-        if self._ema:
-            self._ema.update(step)
         self._sums.add(result, num_targets)
         self._monitor.update(num_targets, waited)
 
@@ -285,7 +286,7 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
-        if (skipped := self._sums.most_skipped()) >= self._job.train.max_skipped:
+        if (skipped := self._sums.most_skipped()) >= _MAX_SKIPPED:
             raise InputError(
                 f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"
@@ -299,17 +300,12 @@ class Trainer:
                 step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
-        self.checkpoints.save(self.state, self.model, self._optimizer_state())
-
-    def _optimizer_state(self) -> dict[str, Tensor]:
-        """Live tensors that a checkpoint stores apart from the weights, by name."""
-        return self._train_step.state() | (self._ema.state() if self._ema else {})
+        self.checkpoints.save(self.state, self.model, self._train_step.state())
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint."""
-        model = self._ema.model if self._ema else self.model
-        result = self._evaluate(model.eval(), signals)
-        model.train()
+        result = self._evaluate(self.model.eval(), signals)
+        self.model.train()
         self._latest_metrics = result.metrics
         self.state.record_validation(result.metrics, self._job.train.best_by)
         self.checkpoints.record_validation(self.state, result.metrics)

@@ -173,10 +173,8 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return calls
 
 
-def validate(tokenizer: Tokenizer, **train: Any) -> Any:
-    with_settings = replace(job(), train=TrainConfig(**train))
-    model = model_of(with_settings.model)
-    return TranslationValidator(with_settings, tokenizer, MANY, World(CPU))(model)
+def validate(tokenizer: Tokenizer) -> Any:
+    return TranslationValidator(job(), tokenizer, MANY, World(CPU))(model_of(job().model))
 
 
 def test_a_usable_model_translates_every_line_once(
@@ -236,7 +234,8 @@ def test_a_model_that_cannot_translate_translates_a_hundred_lines(
     assert result.metrics["lines"] == 100
     assert len(result.samples) == 5
     translated.clear()
-    assert "lines" not in validate(tokenizer, full_validation_bleu=0.0).metrics
+    monkeypatch.setattr(validator_module, "_USABLE_BLEU", 0.0)
+    assert "lines" not in validate(tokenizer).metrics
     assert sum(map(len, translated)) == 250
 
 

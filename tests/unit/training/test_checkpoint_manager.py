@@ -37,8 +37,7 @@ class Tensors(nn.Module):
         self.w = nn.Parameter(torch.full((2, 3), float(step)))
 
     def state(self) -> dict[str, Tensor]:
-        weight = self.w.detach()
-        return {"w.exp_avg": -weight, "running_mean.w": weight / 2}
+        return {"w.exp_avg": -self.w.detach()}
 
 
 def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
@@ -76,7 +75,7 @@ STEPS = [10, 20, 25, 30, 40, 44]
         ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
         ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
         ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
-        ({"final": "ema", "ema_decay": 0.9, "average_checkpoints": 2}, 0, [30, 40, 44], 22),
+        ({"average_checkpoints": 2}, 0, [30, 40, 44], 42),
     ],
 )
 def test_kept_checkpoints_and_the_final_model(

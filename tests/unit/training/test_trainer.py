@@ -386,17 +386,11 @@ def test_patience_by_nll(tmp_path: Path) -> None:
     assert len(nll) < 20
 
 
-@pytest.mark.parametrize("final", ["best", "average", "ema"])
+@pytest.mark.parametrize("final", ["best", "average"])
 def test_the_final_model(tmp_path: Path, final: str) -> None:
-    decay = 0.5 if final == "ema" else None
-    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final, ema_decay=decay).run()
-    last = tmp_path / "checkpoints/step_00000024"
+    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final).run()
     if final == "best":
         expected = weights(tmp_path / "checkpoints/step_00000012")
-    elif final == "ema":
-        state = load_file(last / "optimizer.safetensors")
-        expected = {k[13:]: v for k, v in state.items() if k.startswith("running_mean.")}
-        assert any(not torch.equal(weights(last)[name], expected[name]) for name in expected)
     else:
         parts = [weights(tmp_path / f"checkpoints/step_{n:08d}") for n in (16, 20, 24)]
         expected = {
@@ -418,7 +412,6 @@ def test_the_final_model(tmp_path: Path, final: str) -> None:
         ({"average_checkpoints": 1}, (1, 3, 2, 2.5, 9), 4, True),
         ({"average_checkpoints": 1}, (1, 2, 2.5, 3, 9), 4, False),
         ({"final": "best"}, (1, 3, 2, 2.5, 9), 4, False),
-        ({"final": "ema", "ema_decay": 0.5}, (1, 3, 2, 2.5, 9), 4, False),
     ],
 )
 def test_the_final_model_is_compared_with_the_best_checkpoint(
@@ -438,22 +431,6 @@ def test_the_final_model_is_compared_with_the_best_checkpoint(
         caplog.clear()  # what the warning says to do
         trainer(tmp_path, translate, **{**config, "final": "best"}).run()
         assert "train.final=best" not in caplog.text
-
-
-def test_validation_uses_the_moving_average_with_final_ema(tmp_path: Path) -> None:
-    seen: list[Weights] = []
-
-    class Looking(Bleu):
-        def __call__(self, model: Transformer) -> ValidationResult:
-            seen.append({name: p.detach().clone() for name, p in model.named_parameters()})
-            return super().__call__(model)
-
-    trainer(tmp_path, Looking(), final="ema", ema_decay=0.9).run()
-    last = tmp_path / "checkpoints/step_00000024"
-    state = load_file(last / "optimizer.safetensors")
-    mean = {name: state[f"running_mean.{name}"] for name in seen[-1]}
-    assert_equal(seen[-1], mean)
-    assert any(not torch.equal(mean[name], weights(last)[name]) for name in mean)
 
 
 def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]:
@@ -497,20 +474,6 @@ def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
     run._log = lambda: None  # type: ignore[method-assign]
     with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
         run.run()
-
-
-def test_the_moving_average_resumes_exactly(tmp_path: Path) -> None:
-    config: dict[str, Any] = {"final": "ema", "ema_decay": 0.7}
-    trainer(tmp_path / "whole", **config).run()
-
-    def interrupt(call: int) -> None:
-        if call == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(StoppedError):
-        trainer(tmp_path / "cut", Bleu(then=interrupt), **config).run()
-    trainer(tmp_path / "cut", **config).run()
-    assert_equal(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
 def test_checkpoints_left_by_a_kill_are_deleted_on_resume(
@@ -620,7 +583,7 @@ def test_out_of_memory_advice_is_a_valid_setting(
 def test_updates_that_are_not_finite_are_skipped_and_counted(
     tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
 ) -> None:
-    run = trainer(tmp_path, max_skipped=3)
+    run = trainer(tmp_path)
     poison(run, [2, 3, 7, 13, 14])
     run.run()
     skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
@@ -643,7 +606,7 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
     trainer(tmp_path / "plain").run()
     plain = dict(seen)
     seen.clear()
-    run = trainer(tmp_path / "poisoned", max_skipped=6)
+    run = trainer(tmp_path / "poisoned")
     poison(run, range(6, 11))
     run.run()
     assert plain.keys() - seen.keys() == {10}
@@ -654,9 +617,12 @@ def test_tokens_of_an_interval_without_record_count_in_the_next(
 
 
 def test_too_many_skipped_updates_stop_the_run(
-    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
+    tmp_path: Path,
+    poison: Callable[[Trainer, Sequence[int]], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = trainer(tmp_path, max_skipped=3, log_every=1)
+    monkeypatch.setattr("transformer_mt.training.trainer._MAX_SKIPPED", 3)
+    run = trainer(tmp_path, log_every=1)
     poison(run, range(9, 24))
     with pytest.raises(InputError, match=r"not finite in 3 updates in a row, which were") as error:
         run.run()

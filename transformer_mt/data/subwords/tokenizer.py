@@ -291,9 +291,9 @@ def train_tokenizer(
 
     Args:
         lines: Sentences of both languages, e.g. a sample of the training data.
-        config: Type and size of the model. ``max_sentences`` and ``seed`` are not used here:
-            the caller samples the corpus with ``reservoir_sample``, because SentencePiece 0.2.3
-            samples differently in each process, whatever its seed.
+        config: Type and size of the model. The caller samples the corpus, with
+            ``reservoir_sample``: SentencePiece 0.2.3 samples differently in each process, whatever
+            its seed.
         tags: Symbols to reserve; text never contains them.
 
     Returns:
