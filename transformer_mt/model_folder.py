@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
-_IMPORT_VERSION = 2
+_IMPORT_VERSION = 3
 """Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
 _MAX_CONFIG_BYTES = 2**20
@@ -40,22 +40,32 @@ _MAX_DOLLARS = 20_000
 """Maximum number of dollar signs beside escaped interpolations; OmegaConf takes 0.1 ms for each."""
 NO_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
-_REMOVED = {
-    "data.part": ...,
-    "distributed.compression": ...,
-    "distributed.restarts": ...,
-    "optimizer.momentum": ...,
-    "optimizer.name": ...,
-    "tokenizer.max_sentences": ...,
-    "tokenizer.seed": ...,
-    "train.best_by": "comet",
-    "train.comet_model": ...,
-    "train.ema_decay": ...,
-    "train.final": "ema",
-    "train.full_validation_bleu": ...,
-    "train.max_skipped": ...,
+_REMOVED: dict[str, list[object]] = {
+    "data.part": [],
+    "decode.batch_tokens": [],
+    "decode.max_length": [None, 510],  # of models of MarianMT
+    "decode.min_length": [0],
+    "decode.no_repeat_ngram": [0],
+    "decode.sampling": [False],
+    "decode.seed": [],
+    "decode.temperature": [1],
+    "decode.top_k": [0],
+    "decode.top_p": [1],
+    "distributed.compression": [],
+    "distributed.restarts": [],
+    "optimizer.momentum": [],
+    "optimizer.name": [],
+    "tokenizer.max_sentences": [],
+    "tokenizer.seed": [],
+    "train.best_by": ["comet"],
+    "train.comet_model": [],
+    "train.ema_decay": [],
+    "train.final": ["ema"],
+    "train.full_validation_bleu": [],
+    "train.max_skipped": [],
 }
-"""Settings of earlier versions that a model does not depend on, or not with the value given."""
+"""Settings of earlier versions that a model does not depend on, or not if they have one of these
+values."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -99,13 +109,16 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(
             f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
         )
-    for key, value in _REMOVED.items():
+    for key, accepted in _REMOVED.items():
         *groups, name = key.split(".")
         settings: Any = values
         for group in groups:
             settings = settings.get(group) if isinstance(settings, dict) else None
-        if isinstance(settings, dict) and value in (..., settings.get(name)):
+        if isinstance(settings, dict) and (not accepted or settings.get(name) in accepted):
             settings.pop(name, None)
+    data = values.get("data")
+    if isinstance(data, dict) and isinstance(rates := data.get("augment"), dict):  # once six rates
+        data["augment"] = "standard" if any(rates.values()) else "none"
     try:
         job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
     except ConfigKeyError as error:

@@ -170,14 +170,17 @@ class Document(Protocol):
 
 
 class SourceNoise(Protocol):
-    """A kind of noise on source text (``SOURCE_NOISES``)."""
+    """Noise on some of the training sources (``SOURCE_NOISES``); worker processes receive it."""
 
-    def __call__(self, text: str, rng: np.random.Generator, /) -> str:
-        """The text with noise, as one line, and not empty unless it was.
+    def __call__(self, rng: np.random.Generator, /) -> Callable[[str], str] | None:
+        """Draws what becomes of a source: None if it stays as it is.
 
         Args:
-            text: The text of a line, without its tag.
             rng: A random number generator of its own.
+
+        Returns:
+            A function that maps its text, without its tag, to one line with noise, which is not
+            empty unless the text is.
         """
 
 

@@ -20,15 +20,9 @@ ENGINES: Registry = {
 """``engine``."""
 
 SOURCE_NOISES: Registry = {
-    "upper_case": "transformer_mt.contrib.robustness.noise:upper_case",
-    "title_case": "transformer_mt.contrib.robustness.noise:title_case",
-    "no_final_punctuation": "transformer_mt.contrib.robustness.noise:no_final_punctuation",
-    "typographic_quotes": "transformer_mt.contrib.robustness.noise:typographic_quotes",
-    "typing_errors": "transformer_mt.contrib.robustness.noise:typing_errors",
-    "extra_blanks": "transformer_mt.contrib.robustness.noise:extra_blanks",
+    "standard": "transformer_mt.contrib.robustness.noise:STANDARD",
 }
-"""Rates of ``data.augment``, in the order in which several are added to one text:
-``protocols.SourceNoise``."""
+"""``data.augment``: ``protocols.SourceNoise``."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",

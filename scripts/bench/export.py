@@ -21,7 +21,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import version
 from itertools import groupby, islice
@@ -79,7 +79,7 @@ class Pair:
         return self.translator(**settings).translate(lines)
 
     def translator(self, **settings: Any) -> Translator:
-        config = replace(self.job.decode, **settings)
+        config = self.job.decode.with_settings(settings)
         normalizer = Normalizer.of(self.job.data)
         return Translator(TorchEngine([self.model], config), self.tokenizer, normalizer, config)
 

@@ -159,7 +159,7 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
     copy: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
     before = curve(copy), curve(copy, "valid")
-    argv = ["train.final=best", "decode.beam_size=1", "decode.max_length=3"]
+    argv = ["train.final=best", "decode.beam_size=1", "decode.max_extra_tokens=0"]
     status, out, err = train(copy, *argv).wait()
     assert status == 0, err
     assert "nothing to do" not in err

@@ -38,7 +38,7 @@ def files(folder: Path, *names: str) -> list[bytes]:
 
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_a_vocabulary_for_each_language(corpus: Path, tied: str) -> None:
-    sampled = ("tokenizer.sampling=0.1", "data.augment.typing_errors=0.5")
+    sampled = ("tokenizer.sampling=0.1", "augment=standard")
     more = (*SEPARATE, f"model.tied_embeddings={tied}", *sampled)
     whole = run(corpus, "whole", *more)
     tokenizer, job = model_folder.load_tokenizer(whole)

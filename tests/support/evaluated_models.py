@@ -15,9 +15,9 @@ from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import (
     DataConfig,
-    DecodeConfig,
     EvaluateJob,
     ModelConfig,
+    SearchConfig,
     SourceConfig,
     TokenizerConfig,
     TrainJob,
@@ -57,7 +57,7 @@ def write_model(folder: Path) -> Path:
         model=ModelConfig(
             d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
         ),
-        decode=DecodeConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
+        decode=SearchConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
     )
     folder.mkdir()
     model_folder.write_config(folder, job)

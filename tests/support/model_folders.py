@@ -1,6 +1,5 @@
 """Model folders with tiny, untrained models, and jobs that use them."""
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import (
     DataConfig,
-    DecodeConfig,
     ModelConfig,
+    SearchConfig,
     SourceConfig,
     TokenizerConfig,
     TrainJob,
@@ -35,7 +34,7 @@ JOB = TrainJob(
         valid=[SourceConfig(tsv="read.tsv")],
     ),
     model=ModelConfig(d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1),
-    decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+    decode=SearchConfig(beam_size=2, max_extra_tokens=3),
 )
 VOCAB_SIZE = 290
 
@@ -58,7 +57,7 @@ def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
     """The translations of the Python API, with PyTorch."""
     network, tokenizer, job = model_folder.load_model(model)
-    decode = replace(job.decode, **settings)
+    decode = job.decode.with_settings(settings)
     return make_translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 
 

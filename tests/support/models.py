@@ -9,7 +9,7 @@ import torch
 
 from support.search_tables import LogProbs, Prefix
 from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig
+from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -81,13 +81,14 @@ def model_that_ends(logit: float, scale: float = 1.0, **config: Any) -> Transfor
 def make_translator(
     model: Transformer,
     tokenizer: Tokenizer,
-    config: DecodeConfig,
+    config: SearchConfig,
     normalizer: Normalizer = PLAIN,
     ensemble: Sequence[Transformer] = (),
     dtype: torch.dtype = torch.float32,
 ) -> Translator:
     """A translator with the PyTorch engine."""
-    return Translator(TorchEngine([model, *ensemble], config, dtype), tokenizer, normalizer, config)
+    decode = config.with_settings({})
+    return Translator(TorchEngine([model, *ensemble], decode, dtype), tokenizer, normalizer, decode)
 
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:

@@ -22,8 +22,8 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import (
     DataConfig,
-    DecodeConfig,
     ModelConfig,
+    SearchConfig,
     SourceConfig,
     TokenizerConfig,
     TrainConfig,
@@ -243,7 +243,7 @@ def test_a_configuration_survives_writing_and_reading(tmp_path: Path, text: str)
         run_dir=text or "r",
         data=data,
         tokenizer=TokenizerConfig(path=text),
-        decode=DecodeConfig(length_penalty=1 / 3),
+        decode=SearchConfig(length_penalty=1 / 3),
     )
     model_folder.write_config(tmp_path, written)
     assert model_folder.read_config(tmp_path) == written
@@ -305,7 +305,7 @@ def test_an_escape_hides_no_interpolation(
 
 
 def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
-    written = job(decode=DecodeConfig(length_penalty=0.1 + 0.2))
+    written = job(decode=SearchConfig(length_penalty=0.1 + 0.2))
     for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
         optimizer = replace(written.optimizer, eps=value)
         model_folder.write_config(tmp_path, replace(written, optimizer=optimizer))
@@ -364,13 +364,14 @@ def test_folders_of_earlier_versions_are_read(run_with_steps: Path) -> None:
     config = run_with_steps / run_layout.CONFIG
     before = model_folder.read_config(run_with_steps)
     values = yaml.safe_load(config.read_text())
-    for key, value in model_folder._REMOVED.items():
+    for key, accepted in model_folder._REMOVED.items():
         *groups, name = key.split(".")
         settings = values
         for group in groups:
             settings = settings.setdefault(group, {})
-        settings[name] = 0.5 if value is ... else value
+        settings[name] = accepted[-1] if accepted else 0.5
     assert values["train"]["best_by"] == "comet"
+    values["data"]["augment"] = {"upper_case": 0.0, "typing_errors": 0.0}
     config.write_text(yaml.safe_dump(values, sort_keys=False))
     assert model_folder.read_config(run_with_steps) == before
 

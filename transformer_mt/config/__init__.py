@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config.augment import AugmentConfig as AugmentConfig
 from transformer_mt.config.data import CleaningConfig as CleaningConfig
 from transformer_mt.config.data import DataConfig as DataConfig
 from transformer_mt.config.data import SourceConfig as SourceConfig
 from transformer_mt.config.data import TokenizerConfig as TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig as DecodeConfig
+from transformer_mt.config.decode import SearchConfig as SearchConfig
 from transformer_mt.config.jobs import EvaluateJob as EvaluateJob
 from transformer_mt.config.jobs import ExportJob as ExportJob
 from transformer_mt.config.jobs import TranslateJob as TranslateJob

@@ -1,19 +1,18 @@
-"""Schema of the config group ``decode/``: the settings of a search."""
+"""The settings of a search: those of a model, the config group ``decode/``, and all others."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from transformer_mt.config.checks import Checked, number, require
-from transformer_mt.errors import InputError
 
 COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
 """Values of ``compute_type``; few devices support all types."""
 
 
 @dataclass(kw_only=True, frozen=True)
-class DecodeConfig(Checked, prefix="decode."):
-    """Beam search (§6.1) or random sampling."""
+class SearchConfig(Checked, prefix="decode."):
+    """Beam search (§6.1): what a training run decides, and its model folder records."""
 
     # Upper limits, so that an untrusted model folder cannot make a line endless or take all memory.
 
@@ -27,6 +26,21 @@ class DecodeConfig(Checked, prefix="decode."):
     max_source_tokens: int = number(256, at_least=1, at_most=100_000)
     """Lines with more tokens are translated in parts. ``mt-train`` sets it to
     ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
+
+    def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
+        """The settings of a translation: these, overridden by given ones, and the given others.
+
+        Raises:
+            InputError: The settings are invalid or conflict.
+            TypeError: There is no setting of a given name.
+        """
+        return DecodeConfig(**{**asdict(self), **given})
+
+
+@dataclass(kw_only=True, frozen=True)
+class DecodeConfig(SearchConfig):
+    """Settings of a translation, of which a model folder records those of ``SearchConfig``."""
+
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum number of tokens in a batch. null: 8192 on a CPU; on a GPU, as many as its memory
     easily holds. Padding and beams count."""
@@ -54,29 +68,13 @@ class DecodeConfig(Checked, prefix="decode."):
         super().__post_init__()
         require(
             self.max_length is None or self.max_length >= self.min_length,
-            f"decode.max_length={self.max_length} must be ≥ decode.min_length",
+            f"max_length={self.max_length} must be ≥ min_length",
         )
-        require(
-            self.sampling or (self.temperature, self.top_k, self.top_p) == (1, 0, 1),
-            "temperature, top_k and top_p apply to sampling only: set sampling=true too",
-        )
-
-    def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
-        """These settings, overridden by given ones.
-
-        Raises:
-            InputError: The settings are invalid or conflict.
-            TypeError: There is no setting of a given name.
-        """
-        try:
-            settings = replace(self, **given)
-        except InputError as error:  # in a job they have no prefix
-            raise InputError(str(error).replace("decode.", "")) from None
-        require(
-            settings.sampling or "seed" not in given,
-            "seed applies to sampling only: set sampling=true too",
-        )
-        return settings
+        for name in () if self.sampling else ("temperature", "top_k", "top_p", "seed"):
+            require(
+                getattr(self, name) == getattr(DecodeConfig, name),
+                f"{name} applies to sampling only: set sampling=true too",
+            )
 
     def check_nbest(self, nbest: int) -> None:
         """Raises ``InputError`` if a search with these settings has no ``nbest`` translations."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
-from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.config.decode import COMPUTE_TYPES, DecodeConfig
 from transformer_mt.files import expand_user
 from transformer_mt.registries import (
     DOCUMENT_ENDINGS,
@@ -79,15 +79,15 @@ class TranslateJob(Checked):
     length_penalty: float | None = None
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
-    batch_tokens: int | None = None
-    min_length: int | None = None
-    max_length: int | None = None
-    no_repeat_ngram: int | None = None
-    sampling: bool | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
+    batch_tokens: int | None = DecodeConfig.batch_tokens
+    min_length: int = DecodeConfig.min_length
+    max_length: int | None = DecodeConfig.max_length
+    no_repeat_ngram: int = DecodeConfig.no_repeat_ngram
+    sampling: bool = DecodeConfig.sampling
+    temperature: float = DecodeConfig.temperature
+    top_k: int = DecodeConfig.top_k
+    top_p: float = DecodeConfig.top_p
+    seed: int = DecodeConfig.seed
 
     def __post_init__(self) -> None:
         require(bool(self.model), "no model given: set model=FOLDER (see --help)")
@@ -110,7 +110,7 @@ class TranslateJob(Checked):
                 ("prefix", self.prefix is not None),
                 ("alignment", self.alignment),
                 ("nbest", self.nbest > 1),
-                ("sampling", bool(self.sampling)),
+                ("sampling", self.sampling),
             ):
                 require(not used, f"{key} cannot be used with score, which does not translate")
         for setting, used in (
@@ -177,9 +177,6 @@ class EvaluateJob(Checked):
     compared or a report is written, otherwise 0."""
     randomization: int | None = number(None, at_least=0, at_most=10_000_000)
     """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
-    workers: int | None = number(None, at_least=0, at_most=4096)
-    """Processes that compute metrics and resamples. null: one per core, or none if there is little
-    to compute; 0: none besides the main process."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     robustness: bool = False

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from transformer_mt.config import JOBS, Command, compose_config, config_dir, dotted, schema
 from transformer_mt.config.data import SourceConfig
-from transformer_mt.config.decode import DecodeConfig
+from transformer_mt.config.decode import DecodeConfig, SearchConfig
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ def _sections(
     kind: type, defaults: Mapping[str, Any], prefix: str = "", meaning: str = "", title: str = ""
 ) -> Iterator[Section]:
     hints, meanings = get_type_hints(kind), field_docstrings(kind)
-    # A job's search settings, which override those of the model folder, are described there.
-    search = {} if prefix else field_docstrings(DecodeConfig)
+    # A job's search settings are described there.
+    search = {} if prefix else field_docstrings(SearchConfig) | field_docstrings(DecodeConfig)
     own: list[Setting] = []
     inherited: list[Setting] = []
     nested = []

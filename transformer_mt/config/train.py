@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
-from transformer_mt.config.decode import DecodeConfig
+from transformer_mt.config.decode import SearchConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.registries import (
     SCHEDULES,
@@ -185,7 +185,7 @@ class TrainJob(Checked):
     """Learning-rate schedule."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, limits, precision, validation and checkpoints."""
-    decode: DecodeConfig = field(default_factory=DecodeConfig)
+    decode: SearchConfig = field(default_factory=SearchConfig)
     """Search settings of validations and of the test set."""
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
     """Data-parallel training."""

@@ -20,7 +20,7 @@ from typing import Any
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import DecodeConfig, ModelConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import LANGUAGE_CODE
 from transformer_mt.config.data import DataConfig
 from transformer_mt.config.train import CardConfig, TrainConfig
@@ -190,7 +190,6 @@ def _job(
 ) -> TrainJob:
     """The configuration of the model folder."""
     search = {**settings, **_read(folder / "generation_config.json", {}, optional=True)}
-    longest = search.get("max_length")
     longest_source = min(_number(settings, "max_position_embeddings", 512), 512)
     if type(limit := tokenizer.get("model_max_length")) is int:
         longest_source = min(longest_source, limit)
@@ -207,11 +206,10 @@ def _job(
         tokenizer=TokenizerConfig(type="unigram", joint=model.tied_embeddings == "all"),
         model=model,
         train=TrainConfig(init_from=reference),
-        decode=DecodeConfig(
+        decode=SearchConfig(
             beam_size=int(_number(search, "num_beams", 1)),
             # The inverse of ``transformers_model.generation_settings``.
             length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
-            max_length=max(longest - 2, 1) if type(longest) is int else None,
             max_source_tokens=int(max(longest_source - 1, 1)),
         ),
         card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.config import ModelConfig, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.errors import InputError
 from transformer_mt.model.embedding import sinusoids
@@ -102,7 +102,7 @@ def model_settings(model: Transformer, num_positions: int) -> dict[str, Any]:
     }
 
 
-def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, Any]:
+def generation_settings(config: SearchConfig, num_positions: int) -> dict[str, Any]:
     """Content of ``generation_config.json``: the model's own search as far as ``generate`` has it.
 
     ``generate`` divides log-probabilities by |Y|^p, ours are divided by ((5 + |Y|) / 6)^α. With
@@ -110,8 +110,6 @@ def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, A
     same slope, α |Y| / (5 + |Y|). The maximum length of ``generate`` does not depend on the source.
     """
     longest = config.max_source_tokens + config.max_extra_tokens
-    if config.max_length is not None:
-        longest = min(longest, config.max_length)
     settings = {
         **_TOKENS,
         "suppress_tokens": [PAD, UNK, BOS],
@@ -122,14 +120,10 @@ def generation_settings(config: DecodeConfig, num_positions: int) -> dict[str, A
     if config.beam_size > 1:
         settings["length_penalty"] = round(0.8 * config.length_penalty, 6)
         settings["early_stopping"] = True
-    if config.min_length:
-        settings["min_new_tokens"] = config.min_length + 1
-    if config.no_repeat_ngram:
-        settings["no_repeat_ngram_size"] = config.no_repeat_ngram
     return settings
 
 
-def num_positions(config: ModelConfig, decode: DecodeConfig) -> int:
+def num_positions(config: ModelConfig, decode: SearchConfig) -> int:
     """Maximum length of a sequence, start or end symbol included, of the converted model."""
     if config.positions == "learned":
         return config.max_positions

@@ -56,7 +56,7 @@ from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import Download
-from transformer_mt.registries import SOURCE_DOWNLOADS
+from transformer_mt.registries import SOURCE_DOWNLOADS, SOURCE_NOISES
 
 log = logging.getLogger(__name__)
 
@@ -178,10 +178,11 @@ def prepare(job: TrainJob) -> Prepared:
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
-    if (strength := job.tokenizer.sampling) or any(vars(data.augment).values()):
+    if (strength := job.tokenizer.sampling) or data.augment != "none":
+        noise = None if data.augment == "none" else resolve_name(SOURCE_NOISES[data.augment])
         normalizer, seed = Normalizer.of(data), job.train.seed
         longest = train.sample.max_length  # of all shards
-        sampler = PairSampler(vocabulary, normalizer, data.augment, strength, seed, longest)
+        sampler = PairSampler(vocabulary, normalizer, noise, strength, seed, longest)
     checksums = {
         "corpus": train.fingerprint,
         "valid": cache.key(valid),

@@ -96,8 +96,8 @@ class Translator:
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
             cache_dir: Stores a converted model that cannot be stored in its folder.
-            decode_settings: Fields of ``DecodeConfig`` that differ from the folder's settings, for
-                example ``beam_size=1``.
+            decode_settings: Fields of ``DecodeConfig``, for example ``beam_size=1``; others are
+                those of the folder, or the defaults.
 
         Raises:
             InputError: Something in a folder is missing or damaged, a repository cannot be
@@ -138,8 +138,9 @@ class Translator:
         from transformer_mt.decode.engines.torch_engine import TorchEngine
 
         compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
-        engine = TorchEngine([model], job.decode, getattr(torch, compute_type))
-        return cls(engine, tokenizer, Normalizer.of(job.data), job.decode)
+        config = job.decode.with_settings({})
+        engine = TorchEngine([model], config, getattr(torch, compute_type))
+        return cls(engine, tokenizer, Normalizer.of(job.data), config)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one.

@@ -67,7 +67,6 @@ class Settings:
     """``data.normalization`` of the system; ``none`` if unknown."""
     bootstrap: int = 0
     randomization: int = 0
-    workers: int | None = None
 
     @property
     def names(self) -> list[str]:
@@ -127,10 +126,8 @@ def evaluate_systems(
         for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
     ]
     groups = list(_groups(evaluated, test, settings))
-    workers = settings.workers
-    if workers is None:
-        translations = sum(map(len, systems.values()))
-        workers = available_cores() if translations >= _WORTH_WORKERS else 0
+    translations = sum(map(len, systems.values()))
+    workers = available_cores() if translations >= _WORTH_WORKERS else 0
     for scores in _scores(groups, workers):
         for system, score in zip(evaluated, scores, strict=True):
             system.scores.append(score)

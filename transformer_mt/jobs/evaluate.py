@@ -169,7 +169,7 @@ class Evaluator:
         if self._data is not None:
             tgt_lang = tgt_lang or self._data.tgt_lang
             chosen["normalization"] = self._data.normalization
-        settings = Settings(tgt_lang=tgt_lang, workers=job.workers, **chosen)
+        settings = Settings(tgt_lang=tgt_lang, **chosen)
         for name in settings.names:  # a missing tokeniser is reported before the work
             settings.metric(name)
         return settings

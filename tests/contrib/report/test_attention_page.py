@@ -12,9 +12,9 @@ from transformer_mt import Evaluator, model_folder, run_layout
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import (
     DataConfig,
-    DecodeConfig,
     EvaluateJob,
     ModelConfig,
+    SearchConfig,
     SourceConfig,
     TrainJob,
 )
@@ -47,7 +47,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model=ModelConfig(
             d_model=16, d_ff=32, num_heads=2, num_encoder_layers=2, num_decoder_layers=1
         ),
-        decode=DecodeConfig(beam_size=2, max_extra_tokens=3),
+        decode=SearchConfig(beam_size=2, max_extra_tokens=3),
     )
     model_folder.write_config(folder, job)
     torch.manual_seed(1)

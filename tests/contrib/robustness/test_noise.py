@@ -5,17 +5,15 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from dataclasses import fields
-from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from transformer_mt.config import AugmentConfig
 from transformer_mt.contrib.robustness.noise import (
     NOISES,
+    STANDARD,
     extra_blanks,
     no_final_punctuation,
     title_case,
@@ -23,7 +21,6 @@ from transformer_mt.contrib.robustness.noise import (
     typographic_quotes,
     upper_case,
 )
-from transformer_mt.registries import SOURCE_NOISES
 
 WORDS = ["a", "Männer", '"no."', "don't", "...", "3.5", "I", "猫が好き。", "ß", "(so)", "\xa0"]
 TEXTS = st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join)
@@ -33,11 +30,12 @@ def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def test_settings_registry_and_functions_have_the_same_names() -> None:
-    assert [field.name for field in fields(AugmentConfig)] == list(NOISES) == list(SOURCE_NOISES)
-    for name, noise in NOISES.items():
-        assert name == noise.__name__
-        assert resolve_name(SOURCE_NOISES[name]) is noise
+def test_the_mix_has_a_rate_of_every_kind() -> None:
+    assert list(STANDARD.rates) == list(NOISES) == [noise.__name__ for noise in NOISES.values()]
+    stay = math.prod(1 - rate for rate in STANDARD.rates.values())
+    drawn = [STANDARD(rng(seed)) for seed in range(2000)]
+    assert drawn.count(None) / len(drawn) == pytest.approx(stay, abs=0.03)
+    assert 1 - stay == pytest.approx(0.2, abs=0.02)
 
 
 @given(TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))

@@ -12,7 +12,7 @@ from support.hub_server import read_files, serve
 
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ExportJob, TranslateJob
+from transformer_mt.config import ExportJob, SearchConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
@@ -230,7 +230,7 @@ def test_search_settings_are_those_of_the_folder(marian: tuple[Path, Any]) -> No
     folder, _ = marian
     decode = model_folder.read_config(model_folder.locate(folder)).decode
     # generate divides by |Y|^1; ((5 + |Y|) / 6)^1.25 prefers longer translations as much.
-    expected = DecodeConfig(beam_size=4, length_penalty=1.25, max_length=510, max_source_tokens=511)
+    expected = SearchConfig(beam_size=4, length_penalty=1.25, max_source_tokens=511)
     assert decode == expected
 
 

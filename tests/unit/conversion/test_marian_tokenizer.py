@@ -12,7 +12,7 @@ from support.models import make_tokenizer, random_lines
 from support.paths import MULTI30K
 
 from transformer_mt import run_layout
-from transformer_mt.config import DecodeConfig
+from transformer_mt.config import SearchConfig
 from transformer_mt.conversion.marian_tokenizer import normalization_gap, tokenizer_files
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 
@@ -25,7 +25,7 @@ ODD_LINES = [
 def write(folder: Path, tokenizer: Tokenizer) -> Any:
     """Loads the exported vocabulary."""
     transformers = pytest.importorskip("transformers")
-    trained = replace(JOB, decode=DecodeConfig(max_source_tokens=256))
+    trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
     for name, content in tokenizer_files(tokenizer, trained).items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     for name in run_layout.SIDE_TOKENIZERS:

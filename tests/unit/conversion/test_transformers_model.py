@@ -12,7 +12,7 @@ from support.random_weights import random_transformer
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ExportJob, ModelConfig
+from transformer_mt.config import ExportJob, ModelConfig, SearchConfig
 from transformer_mt.conversion.transformers_model import (
     check_shape,
     convert_weights,
@@ -151,7 +151,7 @@ def test_translations_are_equal(
     output = tmp_path / "exported"
     export(ExportJob(model=str(FIXTURE), format="transformers", output=str(output)))
     lines = ["a b c", "h g f e", "d d a", "c", "b a h e g c", "x ü", " a  b\tc </s> "]
-    config = DecodeConfig(**settings)
+    config = SearchConfig(**settings)
     expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)
 
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
@@ -184,14 +184,9 @@ def test_shapes_without_a_class_are_refused(shape: dict[str, Any], reason: str) 
 
 
 def test_generation_settings() -> None:
-    found = generation_settings(
-        DecodeConfig(length_penalty=0.5, max_source_tokens=100, min_length=2, no_repeat_ngram=3),
-        999,
-    )
+    found = generation_settings(SearchConfig(length_penalty=0.5, max_source_tokens=100), 999)
     assert found["num_beams"] == 4
     assert found["length_penalty"] == pytest.approx(0.4)
     assert found["max_length"] == 152  # 100 + 50 and two symbols
-    assert (found["min_new_tokens"], found["no_repeat_ngram_size"]) == (3, 3)
-    assert generation_settings(DecodeConfig(), 64)["max_length"] == 65
-    assert generation_settings(DecodeConfig(max_length=7), 64)["max_length"] == 9
-    assert "length_penalty" not in generation_settings(DecodeConfig(beam_size=1), 64)
+    assert generation_settings(SearchConfig(), 64)["max_length"] == 65
+    assert "length_penalty" not in generation_settings(SearchConfig(beam_size=1), 64)

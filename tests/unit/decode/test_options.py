@@ -15,7 +15,7 @@ from support.models import (
     random_model,
 )
 
-from transformer_mt.config import DecodeConfig, TranslateJob
+from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
 from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.hypothesis import length_penalty
@@ -217,12 +217,13 @@ def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
         ({"min_length": 10**9}, "min_length=1000000000 must be .*≤ 10,000"),
         ({"beam_size": "4"}, "beam_size='4' is not a number"),
         ({"length_penalty": "1"}, "length_penalty='1' is not a number"),
-        ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ decode.min_length"),
+        ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ min_length"),
         ({"max_length": 0}, "max_length=0 must be ≥ 1"),
         ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),
         ({"sampling": True, "temperature": 0.0}, "temperature=0.0 must be > 0"),
         ({"sampling": True, "top_p": 0.0}, "top_p=0.0 must be > 0"),
-        ({"top_k": 3}, "apply to sampling only"),
+        ({"top_k": 3}, "top_k applies to sampling only"),
+        ({"seed": 3}, "seed applies to sampling only"),
     ],
 )
 def test_invalid_settings(settings: dict[str, float], message: str) -> None:
@@ -230,17 +231,20 @@ def test_invalid_settings(settings: dict[str, float], message: str) -> None:
         DecodeConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_translate_job_can_override_every_decoding_setting() -> None:
+def test_translate_job_has_every_decoding_setting() -> None:
     given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
+    recorded = [field.name for field in fields(SearchConfig)]
     for field in fields(DecodeConfig):
-        assert given[field.name] == (field.type | None, None)
+        if field.name in recorded:  # null: as in the model folder
+            assert given[field.name] == (field.type | None, None)
+        else:
+            assert given[field.name] == (field.type, field.default)
 
 
-def test_seed_needs_sampling() -> None:
-    given = search_settings(TranslateJob(model="x", seed=3))
-    with pytest.raises(InputError, match="seed applies to sampling only"):
-        DecodeConfig().with_settings(given)
-    assert DecodeConfig(sampling=True).with_settings(given) == DecodeConfig(sampling=True, seed=3)
+def test_settings_of_a_job_and_of_a_folder() -> None:
+    given = search_settings(TranslateJob(model="x", sampling=True, seed=3, beam_size=2))
+    expected = DecodeConfig(sampling=True, seed=3, beam_size=2, length_penalty=1.0)
+    assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(given) == expected
 
 
 def test_damaged_weights_are_reported(make: Make) -> None:

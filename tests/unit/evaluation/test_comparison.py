@@ -80,6 +80,12 @@ def texts() -> dict[str, list[str]]:
     }
 
 
+def work_in(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    """Has so many processes compute whatever is to be compared; 0: this one."""
+    monkeypatch.setattr(comparison, "_WORTH_WORKERS", 0)
+    monkeypatch.setattr(comparison, "available_cores", lambda: processes)
+
+
 class Printed(NamedTuple):
     score: float
     interval: str | None
@@ -122,6 +128,7 @@ def test_equals_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
+    work_in(monkeypatch, workers)
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     evaluation = evaluated(
@@ -129,7 +136,6 @@ def test_equals_the_command(
         [texts[name] for name in references],
         bootstrap=SAMPLES["bs"],
         randomization=SAMPLES["ar"],
-        workers=workers,
     )
     ours = comparisons(evaluation)
     assert list(ours) == [(s, m) for s in ("b.de", "c.de") for m in ("BLEU", "chrF2", "TER")]
@@ -172,10 +178,11 @@ def test_every_line_is_compared_with_its_references_once(
             yield task(item)
             largest = max(largest, compared.total() - before)
 
+    work_in(monkeypatch, 2)
     monkeypatch.setattr(comparison, "map_ordered", map_here)
     systems = {name: 2 * texts[name] for name in ("a.de", "b.de", "c.de")}
     references = [2 * texts[name] for name in ("ref1", "ref2")]
-    compare(systems, references, bootstrap=10, randomization=10, protocols=[], workers=2)
+    compare(systems, references, bootstrap=10, randomization=10, protocols=[])
     assert compared == dict.fromkeys(("BLEU", "CHRF", "TER"), 3 * 300)
     assert largest <= 300 / 2
 

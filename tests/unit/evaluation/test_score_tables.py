@@ -16,7 +16,7 @@ SYSTEMS = {
 
 
 def evaluation(**settings: Any) -> Evaluation:
-    defaults = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30, "workers": 0}
+    defaults = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30}
     test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
     return evaluate_systems(SYSTEMS, test, Settings(**{**defaults, **settings}))
 
@@ -71,7 +71,7 @@ def test_star_means_that_every_test_is_significant() -> None:
     lines = [f"Satz Nummer {i} ist kurz." for i in range(40)]
     bad = [line.replace("kurz", "lang") for line in lines]
     test = TestSet(references={"r": lines})
-    settings = Settings(metrics=["chrf"], bootstrap=100, randomization=100, workers=0)
+    settings = Settings(metrics=["chrf"], bootstrap=100, randomization=100)
     text = to_text(evaluate_systems({"bad": bad, "good": lines, "same": bad}, test, settings))
     assert "│ 100.00 *" in text
     assert text.count(" *") == 1 + 1  # the good system, and the note

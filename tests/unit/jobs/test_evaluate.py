@@ -392,7 +392,7 @@ def test_settings_are_chosen_on_the_validation_set(
     assert found[0] != found[1]  # else this shows nothing
     both = EvaluateJob(model=str(model), beam_size=2, length_penalty=0.0)
     expected = replace(job.decode, beam_size=2, length_penalty=0.0)
-    assert job.decode.with_settings(search_settings(both)) == expected
+    assert job.decode.with_settings(search_settings(both)) == expected.with_settings({})
     message = error_of(capsys, model=str(model), step=7)
     assert message.startswith(f"{model} has no checkpoint of step 7")
 

@@ -93,7 +93,7 @@ def alike(one: Any, other: Any) -> bool:
 
 def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
     network, tokenizer, job = model_folder.load_model(folder)
-    decode = replace(job.decode, **settings)
+    decode = job.decode.with_settings(settings)
     more = [model_folder.load_model(other)[0] for other in others]
     normalizer = Normalizer.of(job.data)
     return make_translator(network, tokenizer, decode, normalizer, more, dtype)
@@ -129,14 +129,11 @@ def test_decoding_keys(model: Path, run: Run, settings: dict[str, Any]) -> None:
 
 
 def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: Run) -> None:
-    folder = tmp_path / "short"
-    write_model(folder, replace(JOB, decode=replace(JOB.decode, max_length=2)))
-    rows = [json.loads(row) for row in run(model=str(folder), format="jsonl").splitlines()]
-    assert {row["translations"][0]["tokens"] for row in rows} == {0, 2}
-    rows = [
-        json.loads(row) for row in run(model=str(folder), format="jsonl", max_length=3).splitlines()
-    ]
-    assert {row["translations"][0]["tokens"] for row in rows} == {0, 3}
+    folder, usual = tmp_path / "short", run()
+    write_model(folder, replace(JOB, decode=replace(JOB.decode, max_extra_tokens=0)))
+    short = run(model=str(folder))
+    assert short == run(max_extra_tokens=0) != usual
+    assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
 @pytest.mark.parametrize("split", ["none", "sentences"])

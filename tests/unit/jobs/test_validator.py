@@ -14,8 +14,8 @@ from support.tokenizers import small_tokenizer
 
 from transformer_mt.config import (
     DataConfig,
-    DecodeConfig,
     ModelConfig,
+    SearchConfig,
     SourceConfig,
     TrainConfig,
     TrainJob,
@@ -46,7 +46,7 @@ def job(**model: Any) -> TrainJob:
     return TrainJob(
         data=DataConfig(src_lang="en", tgt_lang="de", train=valid, valid=valid),
         model=ModelConfig(**{**sizes, **layers, **model}),
-        decode=DecodeConfig(max_extra_tokens=4),
+        decode=SearchConfig(max_extra_tokens=4),
     )
 
 

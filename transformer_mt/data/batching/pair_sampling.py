@@ -8,22 +8,18 @@ sampled: updates are planned from the stored tokens, by their mean growth.
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import compress
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.config import AugmentConfig
 from transformer_mt.data.batching.plan import GlobalBatch, global_batch
 from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.store.token_store import Indices, Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.protocols import SourceNoise
-from transformer_mt.registries import SOURCE_NOISES
 
 _SEED = 4
 """Last number of the seeds; those of other generators differ."""
@@ -72,7 +68,7 @@ class PairSampler:
     Args:
         vocabulary: The vocabulary that encoded the corpus, a file or a folder.
         normalizer: Normalisation of the sources, as of all that the model reads.
-        augment: Rates of noise.
+        noise: Noise on the sources, if any.
         strength: Strength of the ``SubwordRegularizer``; 0: the stored segmentation.
         seed: Seed of all updates.
         max_length: Length of the longest sequence of the corpus.
@@ -80,7 +76,7 @@ class PairSampler:
 
     vocabulary: Path
     normalizer: Normalizer
-    augment: AugmentConfig
+    noise: SourceNoise | None
     strength: float
     seed: int
     max_length: int
@@ -90,8 +86,8 @@ class PairSampler:
         seeds = ([self.seed, share.step, place, _SEED] for place in share.places.tolist())
         rngs = [np.random.default_rng(seed) for seed in seeds]
         src, tgt = share.store.src, share.store.tgt
-        if any(vars(self.augment).values()):
-            src = self._add_noise(src, rngs)
+        if self.noise is not None:
+            src = self._add_noise(self.noise, src, rngs)
         if self.strength:
             sample_src, sample_tgt = self._regularizers
             src = self._segment(sample_src, src, rngs)
@@ -117,26 +113,22 @@ class PairSampler:
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def _add_noise(self, side: Side, rngs: list[np.random.Generator]) -> Side:
+    def _add_noise(self, noise: SourceNoise, side: Side, rngs: list[np.random.Generator]) -> Side:
         """The sources, some with noise, unless it makes them too long.
 
         A source with characters that are lost stays as it is.
         """
-        rates = [getattr(self.augment, name) for name in SOURCE_NOISES]
-        drawn = np.array([rng.random(len(rates)) for rng in rngs]) < rates
         rows = [side[i] for i in range(len(side))]
-        for i in np.flatnonzero(drawn.any(axis=1)).tolist():
+        for i, add in enumerate(map(noise, rngs)):
             ids = rows[i][:-1].tolist()
-            if UNK in ids:
+            if add is None or UNK in ids:
                 continue
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
             normalizer = self.normalizer.of_tag(tag)
             (text,) = self._tokenizer.decode([ids[tags:]])
             text = normalizer.restore(text, normalizer.src_lang)
-            for name in compress(SOURCE_NOISES, drawn[i]):
-                text = self._noises[name](text, rngs[i])
-            (new,) = self._tokenizer.encode([normalizer.src(text)])
+            (new,) = self._tokenizer.encode([normalizer.src(add(text))])
             if new and tags + len(new) < self.max_length:
                 rows[i] = np.array([*ids[:tags], *new, EOS], side.tokens.dtype)
         lengths = np.array([len(row) for row in rows], np.int32)
@@ -152,12 +144,6 @@ class PairSampler:
             np.concatenate([sampled.lengths, side.lengths]),
         )
         return Side.from_lengths(*both.gather(np.arange(len(sampled)) + too_long * len(sampled)))
-
-    @cached_property
-    def _noises(self) -> dict[str, SourceNoise]:
-        """The kinds of noise whose rates are above 0."""
-        paths = SOURCE_NOISES.items()
-        return {name: resolve_name(path) for name, path in paths if getattr(self.augment, name)}
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:

@@ -24,7 +24,6 @@ from support.stores import one_shard, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import (
-    AugmentConfig,
     CleaningConfig,
     DataConfig,
     SourceConfig,
@@ -32,6 +31,7 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
+from transformer_mt.contrib.robustness.noise import NoiseMix
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
 from transformer_mt.data.batching.plan import BatchPlan
@@ -88,15 +88,15 @@ def sampler_of(prepared: Prepared) -> PairSampler:
     return prepared.sampler
 
 
-NOISE = AugmentConfig(upper_case=0.2, typing_errors=0.3, extra_blanks=0.2)
+NOISE = NoiseMix({"upper_case": 0.2, "typing_errors": 0.3, "extra_blanks": 0.2})
 
 
 @pytest.fixture(scope="module", params=["segmentation", "noise", "both"])
 def sampled(prepared: Prepared, request: pytest.FixtureRequest) -> Prepared:
     """The data with noise, another segmentation, or both in each epoch."""
-    augment = AugmentConfig() if request.param == "segmentation" else NOISE
+    noise = None if request.param == "segmentation" else NOISE
     strength = 0.0 if request.param == "noise" else STRENGTH
-    sampler = dataclasses.replace(sampler_of(prepared), augment=augment, strength=strength)
+    sampler = dataclasses.replace(sampler_of(prepared), noise=noise, strength=strength)
     return dataclasses.replace(prepared, sampler=sampler)
 
 

@@ -18,7 +18,7 @@ from support.paths import ROOT
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.config import ModelConfig, SearchConfig
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
@@ -73,11 +73,9 @@ def choose(
         **settings: Any,
     ) -> tuple[str, list[str]]:
         ensemble = settings.pop("ensemble", ())
-        model_folder.write_config(
-            tmp_path, replace(JOB, model=model, decode=DecodeConfig(**settings))
-        )
+        model_folder.write_config(tmp_path, replace(JOB, model=model))
         request = EngineRequest.open(
-            tmp_path, ensemble=ensemble, device=device, compute_type=compute_type
+            tmp_path, search=settings, ensemble=ensemble, device=device, compute_type=compute_type
         )
         caplog.clear()
         opened = open_engine(engine, request)
@@ -212,7 +210,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
     folder.mkdir()
     tokenizer, model = make_tokenizer(folder), model_that_ends(4.0, 1.5)
     (folder / "m").rename(folder / run_layout.TOKENIZER)
-    model_folder.write_config(folder, replace(JOB, model=model.config, decode=DecodeConfig()))
+    model_folder.write_config(folder, replace(JOB, model=model.config, decode=SearchConfig()))
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
     find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
     lines = [*random_lines(9, 9), ""]
@@ -229,7 +227,7 @@ def test_ctranslate2_does_not_load_torch(tmp_path: Path, to_file: bool) -> None:
         check=True,
     )
     found = (tmp_path / "out").read_text() if to_file else done.stdout
-    assert found.split("\n")[:-1] == make_translator(model, tokenizer, DecodeConfig()).translate(
+    assert found.split("\n")[:-1] == make_translator(model, tokenizer, SearchConfig()).translate(
         lines
     )
     assert done.stderr == "[]\n"
