@@ -197,13 +197,22 @@ def open_engine(name: str, request: EngineRequest) -> Engine:
             model folder is damaged.
     """
     choice("engine", name, "auto", *ENGINES)
-    *preferred, last = _by_preference(request) if name == "auto" else [name]
-    for candidate in preferred:
+    names = _by_preference(request) if name == "auto" else [name]
+    for candidate in names:
         try:
-            return _build(candidate, request)
+            engine: Engine = resolve_name(ENGINES[candidate])(request)
+            break
         except UnavailableError as error:
-            log.warning("%s; using engine=%s", error, last)
-    return _build(last, request)
+            if candidate == names[-1]:
+                raise
+            log.warning("%s; using engine=%s", error, names[-1])
+    if request.compute_type == "fast":
+        message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
+        if used != "float32":
+            differs = "some translations and all scores differ from float32's"
+            message += f" compute_type={used}: {differs}"
+        log.warning("%s", message)
+    return engine
 
 
 def _by_preference(request: EngineRequest) -> list[str]:
@@ -224,14 +233,3 @@ def _by_preference(request: EngineRequest) -> list[str]:
     except UnavailableError:
         return ["torch"]
     return ["ctranslate2", "torch"]
-
-
-def _build(name: str, request: EngineRequest) -> Engine:
-    engine: Engine = resolve_name(ENGINES[name])(request)
-    if request.compute_type == "fast":
-        message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
-        if used != "float32":
-            differs = "some translations and all scores differ from float32's"
-            message += f" compute_type={used}: {differs}"
-        log.warning("%s", message)
-    return engine
