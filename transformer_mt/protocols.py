@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -126,11 +126,16 @@ class LineCheck(NamedTuple):
 class LineWrapper(Protocol):
     """A wrapper that changes how lines are translated (``MARKUP_WRAPPERS``, ``SPLIT_WRAPPERS``)."""
 
-    checks: ClassVar[Mapping[str, LineCheck]]
-    """By the name of the count in ``InputStats``."""
+    @property
+    def checks(self) -> Mapping[str, LineCheck]:
+        """By the name of the count in ``InputStats``; an attribute of the class, if it is one."""
 
-    def __call__(self, translator: LineTranslator, /) -> LineTranslator:
-        """Wraps a translator; raises ``InputError`` if that is not possible."""
+    def __call__(self, translator: Any, /) -> LineTranslator:
+        """Wraps the ``Translator``, or for ``split`` what ``markup`` may have wrapped it in.
+
+        Raises:
+            InputError: A package is missing, or the model does not allow it.
+        """
 
 
 class TranslatedDocument(NamedTuple):

@@ -44,6 +44,7 @@ SPLIT_WRAPPERS: Registry = {
 
 DOCUMENT_FORMATS: Registry = {
     "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",
+    "po": "transformer_mt.contrib.documents.po_document:PoDocument",
     "xliff": "transformer_mt.contrib.documents.xliff_document:XliffDocument",
 }
 """``format`` of mt-translate, of documents: ``protocols.Document``."""
@@ -56,6 +57,8 @@ DOCUMENT_ENDINGS = {
     ".xliff": "xliff",
     ".sdlxliff": "xliff",
     ".mqxliff": "xliff",
+    ".po": "po",
+    ".pot": "po",
 }
 """Ending of a file → the format that ``format=auto`` chooses."""
 

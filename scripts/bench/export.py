@@ -36,10 +36,10 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import compose, export, model_folder, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
-from transformer_mt.conversion.transformers_tokenizer import convert_tokenizer
+from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer, train_tokenizer
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.normalization import Normalizer, normalize
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.model.transformer import Transformer
@@ -193,27 +193,22 @@ def read_all(data: Path, number: int) -> list[str]:
 
 def compare_pieces(lines: Lines) -> str:
     """A table of vocabularies and the lines that their exports split differently."""
-    from transformers import PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
 
     rows = []
-    for kind, rule, normalization in (
-        ("bpe", "identity", "none"),
-        ("bpe", "nmt_nfkc", "nfc"),
-        ("unigram", "identity", "standard"),
-    ):
+    for kind, rule in (("bpe", "identity"), ("bpe", "nmt_nfkc"), ("unigram", "identity")):
         config = TokenizerConfig(type=kind, vocab_size=VOCABULARY, normalization=rule)
         with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / run_layout.TOKENIZER
-            path.write_bytes(train_tokenizer(lines[:40000], config))
-            ours = Tokenizer(path)
-            file = Path(scratch) / "tokenizer.json"
-            file.write_text(json.dumps(convert_tokenizer(ours, normalization)))
-            theirs = PreTrainedTokenizerFast(tokenizer_file=str(file), split_special_tokens=True)
-        expected = ours.encode([normalize(line, normalization, "en") for line in lines])
-        found = theirs([*lines]).input_ids
+            for name in run_layout.SIDE_TOKENIZERS:
+                (Path(scratch) / name).write_bytes(train_tokenizer(lines[:40000], config))
+            ours = Tokenizer(Path(scratch) / run_layout.SIDE_TOKENIZERS[0])
+            for name, content in tokenizer_files(ours, TrainJob()).items():
+                (Path(scratch) / name).write_text(json.dumps(content))
+            theirs = AutoTokenizer.from_pretrained(scratch)
+        found, expected = theirs([*lines]).input_ids, ours.encode(lines)
         differ = sum(a != b[:-1] for a, b in zip(expected, found, strict=True))
-        rows.append([kind, rule, normalization, f"{differ:,} of {len(lines):,}"])
-    head = ["tokenizer.type", "tokenizer.normalization", "data.normalization", "lines that differ"]
+        rows.append([kind, rule, f"{differ:,} of {len(lines):,}"])
+    head = ["tokenizer.type", "tokenizer.normalization", "lines that differ"]
     return table(head, rows)
 
 

@@ -43,8 +43,7 @@ from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.distributed.world import join, pick_device

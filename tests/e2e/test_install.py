@@ -73,7 +73,7 @@ def test_wheel_is_complete(wheel: Path) -> None:
     assert "configs/train.yaml" in configs
     assert {f"transformer_mt/{name}" for name in configs} <= names
     assert modules <= names
-    templates = [*(ROOT / "transformer_mt").glob("*/templates/*")]
+    templates = [*(ROOT / "transformer_mt").glob("**/templates/*")]
     assert len(templates) > 4
     assert {path.relative_to(ROOT).as_posix() for path in templates} <= names
     assert "transformer_mt/py.typed" in names
@@ -82,7 +82,7 @@ def test_wheel_is_complete(wheel: Path) -> None:
     assert metadata["Name"] == "transformer-mt"
     assert metadata["Version"] == transformer_mt.__version__
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("fast", "langid", "sentences"),
+        *("fast", "langid", "po", "sentences"),
         *("mlflow", "trackio", "wandb"),
     }
     assert metadata["License-Expression"] == "Apache-2.0"

@@ -6,6 +6,7 @@ it before it is trusted on the package.
 
 import ast
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from os.path import commonprefix
@@ -140,6 +141,43 @@ def torch_distributed(tree: ast.AST, module: str, package: str) -> Violations:
             yield line, f"{name} belongs in transformer_mt/distributed"
 
 
+WITHOUT_TORCH = [
+    *("cli.compose", "cli.entry_points", "cli.exit_status", "cli.main", "config"),
+    *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
+    *("data.text.normalization", "data.text.sources.files", "data.text.sources.tables"),
+    *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
+    *("decode.engines.request", "decode.translator"),
+    *("distributed.environment", "evaluation.metrics", "evaluation.source_metrics", "files"),
+    *("hub_models", "jobs.evaluate", "jobs.translate_file", "jobs.translate_stream"),
+    *("kernels.hardware", "model_folder", "progress_reporter", "registries"),
+]
+"""Modules that ``--help``, a translation by CTranslate2 and scores of files load. PyTorch takes
+longer to load than they take to run, so they import it, and what else is slow, where it is used.
+All other modules import what they need at their top."""
+
+OPTIONAL = {"ctranslate2", "polib", "py3langid", "sentencex"}
+"""Packages of extras, which are imported where they are used."""
+
+
+def deferred_imports(tree: ast.AST, module: str, package: str) -> Violations:
+    """Imports inside functions, without a reason."""
+    if module.removeprefix("transformer_mt.") in WITHOUT_TORCH or module == "transformer_mt":
+        return
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for line, name in imported_names(function, package):
+                # The compiler doubles the start-up time; only a GPU needs it.
+                is_compiler = name == "torch.nn.attention.varlen.varlen_attn"
+                if name.split(".")[0] not in OPTIONAL and not is_compiler:
+                    yield line, f"{name} belongs at the top of the file"
+
+
+def test_what_must_start_fast_loads_no_torch() -> None:
+    modules = ", ".join(f"transformer_mt.{name}" for name in WITHOUT_TORCH)
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
 UNSAFE_MODULES = ["pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"]
 UNSAFE_NAMES = ["torch.load", "torch.save", "hydra.utils", "yaml.load", "yaml.unsafe_load"]
 UNSAFE_CALLS = ["eval", "exec", "compile", "__import__"]
@@ -191,7 +229,15 @@ def violations(rule: Rule, source: str, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "rule", [upward_imports, core_names_contrib, contrib_imports, torch_distributed, unsafe]
+    "rule",
+    [
+        upward_imports,
+        core_names_contrib,
+        contrib_imports,
+        torch_distributed,
+        deferred_imports,
+        unsafe,
+    ],
 )
 def test_package_keeps_the_rule(rule: Rule) -> None:
     assert len(SOURCES) > len(LAYER)
@@ -302,6 +348,8 @@ def test_every_module_belongs_to_a_layer() -> None:
         (torch_distributed, "training/step.py", "from torch import distributed"),
         (torch_distributed, "training/step.py", "from torch.distributed.nn import all_reduce"),
         (torch_distributed, "training/step.py", "import torch\ntorch.distributed.barrier()"),
+        (deferred_imports, "training/step.py", "def f():\n    import torch"),
+        (deferred_imports, "model/x.py", "def f():\n    from transformer_mt.batch import Packed"),
         (unsafe, "checkpoint.py", "import pickle"),
         (unsafe, "checkpoint.py", "from pickle import loads"),
         (unsafe, "checkpoint.py", "import torch\ntorch.load('x', weights_only=True)"),
@@ -343,6 +391,8 @@ def test_rule_sees_what_breaks_it(rule: Rule, path: str, source: str) -> None:
             "training/step.py",
             "from transformer_mt.distributed import all_reduce",
         ),
+        (deferred_imports, "decode/translator.py", "def f():\n    import torch"),
+        (deferred_imports, "training/step.py", "import torch"),
         (unsafe, "decode/translator.py", "model.eval()"),
         (unsafe, "model/x.py", "import re, torch\nre.compile('x'), torch.compile(f)"),
         (unsafe, "data/store.py", "import numpy as np\nnp.load('x', allow_pickle=False)"),

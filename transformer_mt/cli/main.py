@@ -145,7 +145,7 @@ def main(command: Command, run: Run | None = None) -> None:
             if is_folder or "=" not in argument or argument.startswith("-"):
                 flags.append(argument)
             else:
-                overrides.append(_quote_attention(argument) if command == "evaluate" else argument)
+                overrides.append(_quote_sentence(argument, command))
         stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         if "--version" in flags:
             print(program, __version__)
@@ -243,11 +243,11 @@ def _check_flags(command: Command, flags: list[str]) -> None:
             raise UsageError(f"unrecognized argument {flag}: {hint}")
 
 
-def _quote_attention(argument: str) -> str:
-    """Quotes ``attention=SENTENCE``, in which Hydra would take apostrophes and commas as syntax."""
+def _quote_sentence(argument: str, command: Command) -> str:
+    """Quotes a sentence, in which Hydra would take apostrophes and commas as syntax."""
     key, _, text = argument.partition("=")
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
-    if key != "attention" or is_quoted or text in ("", "null"):
+    if key not in JOBS[command].sentences or is_quoted or text in ("", "null"):
         return argument
     return override(key, text)
 

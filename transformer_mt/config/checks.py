@@ -55,6 +55,7 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
 class Checked:
     """A dataclass whose fields of ``number`` and ``one_of``, and its switches, are checked."""
 
+    sentences: ClassVar[tuple[str, ...]] = ()  # settings that need no quotes on the command line
     _prefix: ClassVar[str]
 
     def __init_subclass__(cls, prefix: str = "") -> None:

@@ -39,8 +39,6 @@ BLEU_OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
 """Protocols that take the place of BLEU by ``data.normalization``: sacreBLEU would score lower-case
 output badly against cased references."""
 
-_MTDATA_NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
-
 COMMON_FIELDS = ("tag", "src_lang", "tgt_lang")
 """Fields of a source of any kind."""
 
@@ -126,11 +124,6 @@ class SourceConfig:
                 example = _REQUIRED_OPTIONS.get(name)
                 hint = f", e.g. {name}: {example}" if example else ""
                 raise InputError(f"the data source {self} needs {name}{hint}")
-        require(
-            self.mtdata is None or _MTDATA_NAME.fullmatch(self.mtdata) is not None,
-            f"mtdata={self.mtdata!r} does not name a corpus of two languages, as "
-            "Statmt-europarl-10-deu-eng does (mtdata list --id)",
-        )
         if self.sample is not None:
             choice("sample", self.sample, "train", "valid", "test")
         for name in _COLUMNS if self.tsv else ():

@@ -34,8 +34,9 @@ class TranslateJob(Checked):
     output: str | None = None
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
-    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; ``html``
-    and ``xliff`` are documents. ``auto`` follows the ending of ``input``, and is otherwise text."""
+    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; the
+    others are documents. ``auto`` follows the ending of ``input``, and is otherwise text. ``po``
+    needs the ``po`` extra."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with
     ``sampling`` they are in random order."""
@@ -134,8 +135,8 @@ class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
     program: ClassVar = "mt-eval"
-    outputs: ClassVar = ("report", "attention_html", "attention_png")
-    """Settings that name a file to write."""
+    sentences: ClassVar = ("attention",)
+    outputs: ClassVar = ("report", "attention_html", "attention_png")  # settings of files to write
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,

@@ -1,10 +1,8 @@
 """Languages and the scripts that they are written in."""
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import regex
+import regex
 
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
@@ -89,10 +87,8 @@ def is_variant(code: str, lang: str) -> bool:
     return normalized.startswith(wanted)
 
 
-def foreign_letter(lang: str) -> "regex.Pattern[str] | None":
+def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     """Pattern of a letter that is not in the language's script, or None if that is unknown."""
-    import regex  # takes a tenth of a second, and only cleaning needs it
-
     for scripts, languages in _SCRIPTS.items():
         if base_language(lang) in languages.split():
             # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.

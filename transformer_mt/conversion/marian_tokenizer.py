@@ -1,8 +1,11 @@
-"""A vocabulary of two SentencePiece models as a ``MarianTokenizer`` of transformers.
+"""Our vocabulary as a ``MarianTokenizer`` of transformers, which splits text by SentencePiece.
 
-Marian's numbers are ``</s>``, ``<unk>``, the pieces, and last ``<pad>``, with which the decoder
-starts: it is our ``<s>``. Our own ``<pad>``, which no batch contains, is left out. Two vocabularies
-have ``<pad>`` third, because both sides must have it in the same place.
+Of one line, tabs and line breaks of other scripts differ: here they are spaces.
+
+One SentencePiece model for both languages keeps our ids. Two get Marian's: ``</s>``, ``<unk>``, the
+pieces, and last ``<pad>``, with which the decoder starts: it is our ``<s>``. Our own ``<pad>``,
+which no batch contains, is left out. Separate vocabularies have ``<pad>`` third, because both sides
+must have it in the same place.
 
 Shapes: V vocabulary.
 """
@@ -13,8 +16,7 @@ from torch import Tensor
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
-from transformer_mt.conversion.transformers_tokenizer import languages
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 
 Json = dict[str, Any]
@@ -24,30 +26,44 @@ def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
     """The files of the tokenizer of a model, by name, besides its SentencePiece models.
 
     Raises:
-        InputError: The vocabulary has a tag that ``MarianTokenizer`` would take for text.
+        InputError: Of two vocabularies, one has a tag that ``MarianTokenizer`` takes for text.
     """
-    if texts := [tag for tag in tokenizer.tags if not tag.startswith(">>")]:
+    tags = [tag for tag in tokenizer.tags if not tag.startswith(">>")]  # besides Marian's own
+    if tags and not has_our_ids(tokenizer):
         raise InputError(
-            f"format=transformers: MarianTokenizer takes the tag {texts[0]} for text, unlike one "
+            f"format=transformers: MarianTokenizer takes the tag {tags[0]} for text, unlike one "
             "written as >>fra<<; set format=ctranslate2"
         )
-    sides = [tokenizer] if tokenizer.is_joint else [tokenizer, tokenizer.tgt]
-    contents: Json = {
-        "tokenizer_config.json": {
-            "tokenizer_class": "MarianTokenizer",
-            "separate_vocabs": not tokenizer.is_joint,
-            "model_max_length": trained.decode.max_source_tokens + 1,
-            "clean_up_tokenization_spaces": False,
-            "unk_token": "<unk>",
-            "eos_token": "</s>",
-            "pad_token": "<pad>",
-            **languages(trained.data),
-        }
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": not tokenizer.is_joint,
+        "model_max_length": trained.decode.max_source_tokens + 1,
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": not tags,  # "</s>" in a text is not the end symbol
+        "unk_token": tokenizer.vocabulary[UNK],
+        "eos_token": tokenizer.vocabulary[EOS],
+        "pad_token": tokenizer.vocabulary[PAD],
+        "source_lang": trained.data.src_lang,
+        "target_lang": trained.data.tgt_lang,
+        "normalization": trained.data.normalization,  # for our own import
     }
+    if tags:
+        added = {tokenizer.tags[tag]: {"content": tag, "special": False} for tag in tags}
+        settings["added_tokens_decoder"] = added
+    contents: Json = {"tokenizer_config.json": settings}
+    sides = [tokenizer] if tokenizer.is_joint else [tokenizer, tokenizer.tgt]
     for name, side in zip(run_layout.PIECES, sides, strict=False):
-        names = ["<pad>" if i == BOS else side.vocabulary[i] for i in _order(tokenizer, side)]
-        contents[name] = {piece: i for i, piece in enumerate(names)}
+        pieces = list(side.vocabulary)
+        if not has_our_ids(tokenizer):
+            pieces[BOS] = pieces[PAD]
+            pieces = [pieces[i] for i in _order(tokenizer, side)]
+        contents[name] = {piece: i for i, piece in enumerate(pieces)}
     return contents
+
+
+def has_our_ids(tokenizer: Tokenizer) -> bool:
+    """Whether the pieces keep their ids: whether both languages share a SentencePiece model."""
+    return tokenizer.tgt is tokenizer
 
 
 def normalization_gap(normalization: str) -> str | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
@@ -30,11 +30,13 @@ from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model_folder import model_files
 from transformer_mt.protocols import OwnScores, Report
 from transformer_mt.registries import EVALUATIONS, REPORTS, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
+
+if TYPE_CHECKING:
+    from transformer_mt.model.attention_maps import AttentionMaps
 
 log = logging.getLogger(__name__)
 
@@ -177,13 +179,15 @@ class Evaluator:
         as_json = self.job.format == "json"
         return score_tables.to_json(evaluation) if as_json else score_tables.to_text(evaluation)
 
-    def attention_maps(self, src: Sequence[int], translation: Translation) -> AttentionMaps:
+    def attention_maps(self, src: Sequence[int], translation: Translation) -> "AttentionMaps":
         """Attention weights of the model for a sentence and its translation.
 
         Args:
             src: Token ids of the sentence, without an end symbol.
             translation: One of its translations.
         """
+        from transformer_mt.model.attention_maps import attention_maps  # loads PyTorch
+
         assert self._request is not None
         tokenizer = self._request.tokenizer
         ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}

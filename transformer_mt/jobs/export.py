@@ -10,9 +10,9 @@ from pkgutil import resolve_name
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
-from transformer_mt.conversion import marian_tokenizer, transformers_model, transformers_tokenizer
+from transformer_mt.conversion import marian_tokenizer, transformers_model
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
-from transformer_mt.decode.engines import converted_models, ctranslate2_conversion
+from transformer_mt.decode.engines import ctranslate2_conversion, engine
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json
@@ -74,22 +74,19 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     settings = transformers_model.model_settings(model, positions)
     generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
-    if tokenizer.tgt is tokenizer:
-        converted = transformers_tokenizer.tokenizer_files(tokenizer, trained)
-        gap = transformers_tokenizer.normalization_gap(trained.data.normalization)
-    else:
-        converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+    converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+    if not marian_tokenizer.has_our_ids(tokenizer):
         settings |= marian_tokenizer.token_settings(tokenizer)
         generation |= marian_tokenizer.generation_settings(tokenizer)
         weights = marian_tokenizer.renumbered(weights, tokenizer)
-        gap = marian_tokenizer.normalization_gap(trained.data.normalization)
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():
         files.write_json(folder / name, content)
-    for path in vocabulary_files(source.path):
-        if path.name not in converted:
-            shutil.copyfile(path, folder / path.name)
+    pieces = vocabulary_files(source.path)[:2]  # one SentencePiece model, or one for each language
+    for name, path in zip(run_layout.SIDE_TOKENIZERS, (pieces[0], pieces[-1]), strict=True):
+        shutil.copyfile(path, folder / name)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
+    gap = marian_tokenizer.normalization_gap(trained.data.normalization)
     if gap is not None:
         log.warning(
             "the tokenizer differs from data.normalization=%s: %s", trained.data.normalization, gap
@@ -100,7 +97,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
 def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
-    converted_models.check_shape(source.model.config)
+    engine.check_shape(source.model.config)
     check_available("float32", "cpu")
     ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"

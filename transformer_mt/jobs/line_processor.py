@@ -126,6 +126,7 @@ class LineProcessor:
         self._vocabulary_checked = False
         self._wrapped: LineTranslator = self._translator
         self._checks: dict[str, LineCheck] = {}
+        self._messages = _UNUSUAL
         wrappers = [SPLIT_WRAPPERS.get(job.split)]
         if document is not None:
             self._wrapped = document.wrap(self._translator)
@@ -135,6 +136,8 @@ class LineProcessor:
             wrapper: LineWrapper = resolve_name(path)
             self._wrapped = wrapper(self._wrapped)
             self._checks |= wrapper.checks
+            messages = {kind: check.message for kind, check in wrapper.checks.items()}
+            self._messages = messages | self._messages
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
@@ -163,8 +166,7 @@ class LineProcessor:
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
         advice = f": try split={'|'.join(SPLIT_WRAPPERS)}" if self._job.split == "none" else ""
-        messages = {kind: check.message for kind, check in self._checks.items()}
-        for kind, message in (messages | _UNUSUAL).items():
+        for kind, message in self._messages.items():
             if count := stats.counts.get(kind):
                 text = message.format(
                     first=stats.first.get(kind),

@@ -13,7 +13,9 @@ from importlib import resources
 from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
@@ -21,7 +23,7 @@ from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
 from transformer_mt.config.languages import base_language
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.decode.engines import converted_models
+from transformer_mt.decode.engines import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
@@ -29,14 +31,11 @@ from transformer_mt.protocols import Picture
 from transformer_mt.registries import MODEL_CARD_PICTURES
 from transformer_mt.training.metrics_log import read_records
 
-if TYPE_CHECKING:
-    from huggingface_hub import ModelCardData
-
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _SHAPES = {
-    "ctranslate2": converted_models.check_shape,
+    "ctranslate2": engine.check_shape,
     "transformers": transformers_model.check_shape,
 }
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
@@ -82,8 +81,6 @@ def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
 
 def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
-    from huggingface_hub import ModelCard  # takes a fraction of a second
-
     job = model_folder.read_config(run_dir)
     name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
     info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
@@ -130,10 +127,8 @@ def _formats(model: ModelConfig) -> list[str]:
     return formats
 
 
-def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> "ModelCardData":
+def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> ModelCardData:
     """The metadata that the Hub reads."""
-    from huggingface_hub import EvalResult, ModelCardData
-
     data = job.data
     languages = data.languages(None)
     directions = {languages, *data.tags.values()}

@@ -25,6 +25,7 @@ from transformer_mt.distributed.environment import (
     under_launcher,
 )
 from transformer_mt.distributed.failures import propagate_errors
+from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
@@ -107,8 +108,6 @@ def train(job: TrainJob) -> TrainResult:
         if num_processes == 1:
             scores = _train_rank(job, data)
             return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
-        from transformer_mt.distributed.launcher import launch  # slow to import
-
         launch(
             _train_rank,
             (job, data),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _WINDOW_SECONDS = 60.0
-"""Time of updates that is judged at once."""
+"""Minimum time of updates that is judged at once."""
 
 _MIN_USAGE = 0.6
 """Share of their cores that the threads have at least: alone on a machine they have more than 0.9,
@@ -26,11 +26,11 @@ class CoreUsage:
         self._threads = threads
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
-    def update(self, waited: float) -> str | None:
-        """Counts an update; returns a warning after a minute with too little CPU time, once.
+    def check(self, waited: float) -> str | None:
+        """A warning after a minute or more with too little CPU time, once.
 
         Args:
-            waited: Seconds for which the update has waited for its data.
+            waited: Seconds since the last call for which training has waited for its data.
         """
         self._wall += waited
         wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
@@ -40,10 +40,11 @@ class CoreUsage:
         cores = cpu / wall
         if cores >= _MIN_USAGE * self._threads:
             return None
+        fewer = max(1, int(cores))
         message = (
-            f"warning: in the last minute the {self._threads} threads of training had the time of "
-            f"{cores:.1f} cores, and waited for each other: if other programs use this machine, "
-            f"set OMP_NUM_THREADS={max(1, int(cores))} and run the same command again to continue"
+            f"warning: for {wall / 60:.0f} min the {self._threads} threads of training had the "
+            f"time of {cores:.1f} cores, and waited for each other: if other programs use this "
+            f"machine, set OMP_NUM_THREADS={fewer} and run the same command again to continue"
         )
         self._threads = 1  # the warning is given once
         return message

@@ -143,8 +143,6 @@ class Monitor:
         self._targets += num_targets
         self._data_seconds += data_seconds
         self._bar.update(1)
-        if warning := self._core_usage.update(data_seconds):
-            self.note(warning)
         # The first update may include compilation; the next two give an estimate.
         if len(self._first_updates) < 3:
             self._first_updates.append(time.perf_counter())
@@ -163,6 +161,8 @@ class Monitor:
         seconds, steps = now - self._interval_start, step - self._interval_first_step
         self._interval_start, self._interval_first_step = now, step
         rate, waiting = self._targets / seconds, self._data_seconds / seconds
+        if warning := self._core_usage.check(self._data_seconds):
+            self.note(warning)
         self._targets, self._data_seconds = 0, 0.0
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
         if self._peak_rate is not None:

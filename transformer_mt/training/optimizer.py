@@ -92,7 +92,8 @@ class LossScaler:
     """Loss scale for fp16, halved on overflow, doubled after 2,000 updates without overflow.
 
     As in Micikevicius et al. 2018 (§3.2), by the operator of ``torch.amp.GradScaler``, which itself
-    saves its state as Python numbers. Here it is tensors that a checkpoint copies.
+    waits for the device to save its state, as Python numbers. Here it is tensors that a checkpoint
+    copies.
     """
 
     def __init__(self, device: torch.device):

@@ -132,15 +132,16 @@ class StoppingCriteria:
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
 
-    def is_break(self, state: TrainingState, interval: int) -> bool:
-        """Whether a log line, a checkpoint or a validation follows an update.
-
-        Args:
-            state: Progress after the update.
-            interval: Checkpoint interval of the previous break.
-        """
-        due = self.logs(state) or self.needs_validation(state)
-        return due or self.interval(state) > interval
+    def next_break(self, state: TrainingState) -> tuple[int, float]:
+        """When the next log line, checkpoint or validation is due: by update, or by seconds."""
+        every = [self._config.log_every, self.validate_every]
+        share = 1.0  # of the run
+        if self._checkpoint_every:
+            every.append(self._checkpoint_every)
+        else:
+            share = min(1.0, (self.interval(state) + 1 - 1e-9) * _CHECKPOINT_SHARE)
+        steps = [(state.step // number + 1) * number for number in every]
+        return min(*steps, math.ceil(share * self.last_step)), share * self.max_seconds
 
     def logs(self, state: TrainingState) -> bool:
         """Whether a line of the log is due."""

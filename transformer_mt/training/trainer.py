@@ -216,7 +216,7 @@ class Trainer:
     def _train_until_break(self, batches: Batches, signals: Signals) -> bool:
         """Trains until something is due after an update, or a signal arrives; whether one did."""
         state, criteria, stop_requested = self.state, self.criteria, False
-        interval = criteria.interval(state)
+        last_step, last_second = criteria.next_break(state)
         while not stop_requested:
             self._update(batches)
             now = time.perf_counter()
@@ -225,7 +225,7 @@ class Trainer:
             if criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
                 state.seconds = self._world.broadcast_object(state.seconds)
             stop_requested = self._world.any(signals.received is not None)
-            if criteria.is_break(state, interval):
+            if state.step >= last_step or state.seconds >= last_second:
                 break
         return stop_requested
 
@@ -239,8 +239,10 @@ class Trainer:
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
         config, d_model = self._job.schedule, self._job.model.d_model
-        expected_steps = self.criteria.expected_steps(self.state)
-        self._lr = self._schedule(step, config, d_model, expected_steps)
+        last_step = float(self.criteria.last_step)
+        if self.criteria.max_seconds < math.inf:
+            last_step = self.criteria.expected_steps(self.state)
+        self._lr = self._schedule(step, config, d_model, last_step)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)

@@ -217,6 +217,16 @@ def test_another_language(tmp_path: Path, server: Server) -> None:
     assert server.requested == []
 
 
+@pytest.mark.parametrize(
+    "name", ["europarl", "Statmt-news-1-deu", "../a-b-1-deu-eng", "-a-1-deu-eng"]
+)
+def test_a_name_that_is_not_of_a_corpus(tmp_path: Path, name: str) -> None:
+    assert error_of(tmp_path, name) == (
+        f"mtdata={name!r} does not name a corpus of two languages, as Statmt-europarl-10-deu-eng "
+        "does (mtdata list --id)"
+    )
+
+
 def test_mtdata_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))

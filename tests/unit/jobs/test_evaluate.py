@@ -44,8 +44,7 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode import translator as translator_module
 from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics

@@ -41,9 +41,10 @@ def test_transformers_folder_needs_no_transformers(
         "config.json",
         "generation_config.json",
         "model.safetensors",
-        "tokenizer.json",
+        "source.spm",
+        "target.spm",
         "tokenizer_config.json",
-        "tokenizer.model",  # for an import
+        "vocab.json",
     }
     settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
     assert (settings["model_type"], settings["vocab_size"]) == ("marian", 290)

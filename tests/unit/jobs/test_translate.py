@@ -38,7 +38,7 @@ from transformer_mt.config import (
     TranslateJob,
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
-from transformer_mt.decode.engines import selection as engine
+from transformer_mt.decode.engines import request as engine
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator

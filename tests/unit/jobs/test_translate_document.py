@@ -88,6 +88,8 @@ def test_a_model_keeps_the_markup(run: Run) -> None:
 def test_messages(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert run(PAGE.encode(), markup="keep").decode() == IN_CAPITALS  # which a document does anyway
+    assert capsys.readouterr().err.count("\n") == 1
     assert run(PAGE.encode()).decode() == IN_CAPITALS
     err = capsys.readouterr().err
     assert err.startswith("mt-translate: ")

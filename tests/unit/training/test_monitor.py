@@ -432,6 +432,7 @@ def test_threads_that_get_little_cpu_time_for_a_minute_are_warned_about(
         clock[0] += 10.0
         used[0] += 10.0 * cores
         monitor.update(100, waited)
+        monitor.log_training(update, TRAIN)
         expected = warned and update >= 6
         advice = [line for line in lines() if f"OMP_NUM_THREADS={max(1, int(cores))} " in line]
         assert len(advice) == expected  # once

@@ -79,14 +79,11 @@ def test_the_reason_names_the_setting(
 
 def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None:
     config = TrainConfig(log_every=4, checkpoint_every=6, validate_every=9, max_steps=23)
-    criteria, interval, breaks = StoppingCriteria(config, 1000), 0, []
-    for step in range(1, criteria.last_step + 1):
-        state = TrainingState(step=step)
-        if criteria.is_break(state, interval):
-            breaks.append(step)
-            interval = criteria.interval(state)
+    criteria, breaks = StoppingCriteria(config, 1000), [0]
+    while breaks[-1] < criteria.last_step:
+        breaks.append(criteria.next_break(TrainingState(step=breaks[-1]))[0])
     every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
-    assert breaks == [*every, 23]
+    assert breaks == [0, *every, 23]
 
 
 @pytest.mark.parametrize("max_steps", [20, 800, 6000, 100_000, 300_000])
@@ -104,6 +101,9 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
     intervals = [criteria.interval(TrainingState(step=s, seconds=6.0 * s)) for s in range(601)]
     first = [step for step in range(1, 601) if intervals[step] > intervals[step - 1]]
     assert first == list(range(9, 601, 9))  # 54 seconds are 1.5% of an hour
+    for seconds, due in ((0.0, 54.0), (53.9, 54.0), (54.0, 108.0), (3590.0, 3600.0)):
+        at = criteria.next_break(TrainingState(step=1, seconds=seconds))
+        assert at == (100, pytest.approx(due))
 
 
 def test_the_expected_number_of_updates_is_the_smaller_of_both_limits() -> None:

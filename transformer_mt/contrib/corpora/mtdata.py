@@ -1,6 +1,7 @@
 """Corpora that the program mtdata downloads by their names."""
 
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -17,17 +18,24 @@ COMMAND = "mtdata"
 """mtdata's command. Its package pins rich and requests, and its index of corpora is a pickle. It
 therefore runs as a separate process, from an environment of its own."""
 
+_NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
+
 
 class MtdataCorpus:
     """A corpus of mtdata, from one of its two languages to the other.
 
     Raises:
-        InputError: The corpus is in other languages, as its name says.
+        InputError: The name is not that of a corpus, or of one in other languages.
     """
 
     def __init__(self, source: SourceConfig, src_lang: str, tgt_lang: str):
         assert source.mtdata is not None
         self._source, self._name = source, source.mtdata
+        if not _NAME.fullmatch(self._name):
+            raise InputError(
+                f"mtdata={self._name!r} does not name a corpus of two languages, as "
+                "Statmt-europarl-10-deu-eng does (mtdata list --id)"
+            )
         self._languages = base_language(src_lang), base_language(tgt_lang)
         if set(self._languages) != set(map(base_language, self._name.split("-")[-2:])):
             raise InputError(f"{source} is not in {src_lang} and {tgt_lang}, as its name says")

@@ -9,16 +9,17 @@ after the part where the element starts. ``MarkupTranslator`` places them in the
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from html import escape, unescape
-from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from transformer_mt import Translator
 from transformer_mt.contrib.documents.encodings import decode, encode
 from transformer_mt.contrib.documents.markup import MarkupTranslator, is_malformed
 from transformer_mt.contrib.documents.tag_placement import WORD
 from transformer_mt.protocols import TranslatedDocument
+
+T = TypeVar("T")
 
 _LETTER_OR_DIGIT, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
 _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
@@ -28,6 +29,8 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
 _SPACE = re.compile(r"\s+|&#?\w+;")
 """Spaces, or a character reference, which may be one (``&nbsp;``)."""
+UNPLACED = "element(s) could not be placed by word alignment"
+FAILED = "text(s) have no usable translation and were left as they are"
 _MAX_LISTED = 10
 """Number of places that a warning names."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
@@ -103,18 +106,10 @@ class MarkupDocument(ABC):
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
         """The document in its encoding, with translations of its units."""
         text, failed = self.translated(translations)
-        unplaced = _warning(
-            "element(s) could not be placed by word alignment",
-            len(self._unplaced),
-            map(self.place, self._unplaced),
-        )
-        unchanged = _warning(
-            "text(s) have no usable translation and were left as they are",
-            len(failed),
-            (f"line {self.line_number(unit.start)}" for unit in failed),
-        )
+        warnings = list_places(UNPLACED, self._unplaced, self.place)
+        warnings += list_places(FAILED, failed, lambda unit: f"line {self.line_number(unit.start)}")
         number = len(self.units) - len(failed)
-        return TranslatedDocument(encode(text, self._encoding), number, unplaced + unchanged)
+        return TranslatedDocument(encode(text, self._encoding), number, warnings)
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends are not of the piece."""
@@ -237,11 +232,11 @@ class MarkupDocument(ABC):
         return sum(raw.count("\n") for raw in given) + 1
 
 
-def _warning(problem: str, count: int, places: Iterable[str]) -> list[str]:
-    """How often there is a problem, if anywhere, and the first places; finding one is slow."""
-    listed = ", ".join(place[:80] for place in islice(places, _MAX_LISTED))
-    more = ", …" if count > _MAX_LISTED else ""
-    return [f"{count:,} {problem}: {listed}{more}"] if count else []
+def list_places(problem: str, found: Sequence[T], place: Callable[[T], str]) -> list[str]:
+    """A warning with the first places of a problem, if there is any; to find one may be slow."""
+    listed = ", ".join(place(one)[:80] for one in found[:_MAX_LISTED])
+    more = ", …" if len(found) > _MAX_LISTED else ""
+    return [f"{len(found):,} {problem}: {listed}{more}"] if found else []
 
 
 def _pairs(pieces: Sequence[Piece]) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from html import unescape
 from itertools import pairwise
 from xml.parsers import expat
 
@@ -17,6 +18,13 @@ _OPAQUE = {"bpt", "ept", "it", "ph"}
 """Elements of XLIFF 1.2 whose content is code."""
 _BEGINNINGS, _ENDS = {"bpt", "bx", "sc", "sm"}, {"ept", "ex", "ec", "em"}
 """Elements that stand for one of a pair of tags."""
+_TOKEN = re.compile(
+    r"""<!--.*?-->|<\?.*?\?>|(?P<text>(?:[^<]+|<!\[CDATA\[.*?\]\]>)+)"""
+    r"""|<(?P<closing>/?)(?P<name>[^\s/>]+)(?:[^>"']|"[^"]*"|'[^']*')*?(?P<empty>/?)>""",
+    re.DOTALL,
+)
+"""A token of well-formed XML."""
+_ATTRIBUTE = re.compile(r"""([^\s=]+)\s*=\s*("[^"]*"|'[^']*')""")
 _DONE = "done"
 """Kind of a token of a target that stays as it is."""
 
@@ -205,41 +213,22 @@ def _local_name(tag: Token) -> str:
 
 def _tokens(text: str) -> Iterator[Token]:
     """The tokens of an XML document. A DTD is refused, so that there are no entities to expand."""
-    tokens, starts = list[Token](), list[int]()
-    data = text.encode("utf-8", "surrogateescape")
-
-    def add(kind: str, name: str = "", attributes: dict[str, str] | None = None) -> None:
-        tokens.append(Token(kind, name, attributes or {}, ""))
-        starts.append(parser.CurrentByteIndex)
-
-    def end(name: str) -> None:
-        index = parser.CurrentByteIndex
-        if tokens[-1].kind == "opening" and data[index - 2 : index] == b"/>":
-            tokens[-1] = tokens[-1]._replace(kind="empty")
-        else:
-            add("closing", name)
-
-    def characters(_: str) -> None:
-        if tokens[-1].kind != "text":
-            add("text")
-
-    def other(data: str) -> None:
-        (characters if data in ("<![CDATA[", "]]>") else lambda _: add("other"))(data)
+    parser = expat.ParserCreate("utf-8")
 
     def refuse_dtd(*_: object) -> None:
         raise InputError(f"line {parser.CurrentLineNumber}: has a DTD: remove it")
 
-    parser = expat.ParserCreate("utf-8")
-    parser.StartElementHandler = lambda name, attributes: add("opening", name, attributes)
-    parser.EndElementHandler = end
-    parser.CharacterDataHandler = characters
-    parser.DefaultHandler = other
     parser.StartDoctypeDeclHandler = refuse_dtd
     try:
-        parser.Parse(data, True)
+        parser.Parse(text.encode("utf-8", "surrogateescape"), True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         where = f"line {error.lineno}, column {error.offset + 1}"
         raise InputError(f"{where}: not well-formed XML: {reason}") from None
-    for token, (start, stop) in zip(tokens, pairwise([0, *starts[1:], len(data)]), strict=True):
-        yield token._replace(raw=data[start:stop].decode())
+    for match in _TOKEN.finditer(text):
+        if (name := match["name"]) is None:
+            yield Token("text" if match["text"] else "other", "", {}, match[0])
+        else:
+            kind = "closing" if match["closing"] else "empty" if match["empty"] else "opening"
+            attributes = {key: unescape(value[1:-1]) for key, value in _ATTRIBUTE.findall(match[0])}
+            yield Token(kind, name, attributes, match[0])

@@ -1,8 +1,9 @@
 """Subword regularisation: each epoch trains on a newly sampled segmentation of the pairs.
 
-BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018). SentencePiece 0.2.3 samples,
-too, but ignores its seed, so a resumed run would differ. Words are resegmented on the encoded
-corpus: a word is the characters of its pieces; special symbols and bytes stay as they are.
+BPE-dropout (Provilkov et al. 2020) and unigram sampling (Kudo 2018). SentencePiece samples, too,
+but differently in each process, whatever the seed (0.2.2, 0.2.3): a resumed run would differ. Words
+are resegmented on the encoded corpus: a word is the characters of its pieces; special symbols and
+bytes stay as they are.
 
 Who calls this, with which random numbers, is ``pair_sampling.py``.
 """

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, run_layout
-from transformer_mt.config import ModelConfig
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.decode.engines.engine import UnavailableError
+from transformer_mt.decode.engines.engine import UnavailableError, check_shape
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 
 if TYPE_CHECKING:
@@ -21,16 +20,6 @@ log = logging.getLogger(__name__)
 _VERSION = 2
 """Version of the conversion; when it changes, models are converted again."""
 _MADE_FROM = "made_from.json"
-
-
-def check_shape(config: ModelConfig) -> None:
-    """Raises ``UnavailableError`` if CTranslate2 does not support the shape of a model."""
-    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
-        if size * config.num_heads != config.d_model:
-            raise UnavailableError(
-                f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
-                f"num_heads = {config.d_model} / {config.num_heads}; translate with engine=torch"
-            )
 
 
 def find_or_convert(request: EngineRequest, compute_type: str) -> Path:

@@ -24,7 +24,7 @@ def save(
 ) -> None:
     """Writes a converted model and a copy of its vocabulary into an empty folder.
 
-    The model must have a supported shape (``converted_models.check_shape``) and be on the CPU.
+    The model must have a supported shape (``engine.check_shape``) and be on the CPU.
     """
     spec = specification(model, tokenizer)
     spec.validate()

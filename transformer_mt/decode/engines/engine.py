@@ -80,3 +80,13 @@ def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: i
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
     limit = max(len(source) + config.max_extra_tokens, config.min_length)
     return min(limit, config.max_length or limit, max_tokens)
+
+
+def check_shape(config: ModelConfig) -> None:
+    """Raises ``UnavailableError`` if CTranslate2 does not support the shape of a model."""
+    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
+        if size * config.num_heads != config.d_model:
+            raise UnavailableError(
+                f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
+                f"num_heads = {config.d_model} / {config.num_heads}; translate with engine=torch"
+            )

@@ -1,12 +1,15 @@
-"""What a translation engine is built from: a model folder, search settings and a device."""
+"""What a translation engine is built from, and the rule by which one is chosen."""
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, model_folder, run_layout
@@ -14,11 +17,15 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.decode import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
+from transformer_mt.decode.engines.engine import Engine, UnavailableError, check_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
+from transformer_mt.registries import ENGINES
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
+
+log = logging.getLogger(__name__)
 
 _MAX_WEIGHTS_BYTES = 2**36
 """Larger weights are not read: a sparse file has any size."""
@@ -180,3 +187,49 @@ def torch_compute_type(setting: str, device: str) -> str:
     import torch
 
     return "bfloat16" if hardware.has_fast_bf16(torch.device(device)) else "float32"
+
+
+def open_engine(name: str, request: EngineRequest) -> Engine:
+    """Builds an engine: the one of this name or, for ``auto``, the first that is available.
+
+    Raises:
+        InputError: There is no engine of this name, or it cannot do the job on this device, or the
+            model folder is damaged.
+    """
+    choice("engine", name, "auto", *ENGINES)
+    names = _by_preference(request) if name == "auto" else [name]
+    for candidate in names:
+        try:
+            engine: Engine = resolve_name(ENGINES[candidate])(request)
+            break
+        except UnavailableError as error:
+            if candidate == names[-1]:
+                raise
+            log.warning("%s; using engine=%s", error, names[-1])
+    if request.compute_type == "fast":
+        message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
+        if used != "float32":
+            differs = "some translations and all scores differ from float32's"
+            message += f" compute_type={used}: {differs}"
+        log.warning("%s", message)
+    return engine
+
+
+def _by_preference(request: EngineRequest) -> list[str]:
+    """Engines that can do a job, the best first.
+
+    That is CTranslate2 where it is installed and can do the job, on a CPU: it is faster there for
+    single lines and for small models (``scripts/bench/RESULTS.md``), and on a GPU it needs CUDA
+    libraries other than torch's. Otherwise it is PyTorch.
+    """
+    if request.torch_only or request.compute_type in ("bfloat16", "float16"):
+        return ["torch"]
+    if request.compute_type == "int8":
+        return ["ctranslate2"]
+    if request.device != "cpu" or find_spec("ctranslate2") is None:
+        return ["torch"]
+    try:
+        check_shape(request.trained.model)
+    except UnavailableError:
+        return ["torch"]
+    return ["ctranslate2", "torch"]

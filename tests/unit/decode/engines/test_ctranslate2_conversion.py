@@ -22,9 +22,9 @@ from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engines import converted_models
-from transformer_mt.decode.engines.converted_models import check_shape, find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.engines.converted_models import find_or_convert
+from transformer_mt.decode.engines.engine import check_shape
+from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 

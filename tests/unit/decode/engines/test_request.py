@@ -19,13 +19,12 @@ from support.paths import ROOT
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import ModelConfig, SearchConfig
-from transformer_mt.decode.engines import converted_models, selection
+from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import UnavailableError
-from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.engines.selection import open_engine
+from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -159,7 +158,7 @@ def test_a_named_type_is_what_is_asked_for(choose: Any) -> None:
 
 
 def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "find_spec", lambda _: None)
+    monkeypatch.setattr(request_module, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert choose() == ("torch float32", [])
     assert choose(compute_type="fast")[0] == "torch float32"
@@ -185,7 +184,7 @@ def build_mine(_: Any) -> Built:
 
 
 def test_a_registered_engine_is_accepted(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(selection.ENGINES, "mine", f"{__name__}:build_mine")
+    monkeypatch.setitem(request_module.ENGINES, "mine", f"{__name__}:build_mine")
     assert choose("mine") == ("mine float32", [])
     with pytest.raises(InputError, match="engine='none' is not one of: auto, torch, ctranslate2"):
         choose("none")

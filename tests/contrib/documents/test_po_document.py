@@ -1,0 +1,137 @@
+"""PO files: open messages are translated, everything else stays; msgfmt accepts the result."""
+
+import random
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.documents import Capitals
+
+from transformer_mt import InputError, Translator
+from transformer_mt.contrib.documents.po_document import PoDocument
+from transformer_mt.protocols import TranslatedDocument
+
+pytest.importorskip("polib", reason="polib is not installed (the extra 'po')")
+
+HEADER = r"""# Messages of a program.
+msgid ""
+msgstr ""
+"Plural-Forms: nplurals=2; plural=(n != 1);\n"
+"Language: de\n"
+"X-Generator:   me\n"
+"Content-Type: text/plain; charset=UTF-8\n"
+
+"""
+REST = r"""
+msgid "Two women"
+msgstr ""
+"Zwei "
+"Frauen"
+
+#~ msgid "old"
+#~ msgstr ""
+
+#, fuzzy
+#~ msgid "older"
+#~ msgstr "alt"
+"""
+
+
+def translated(content: bytes) -> TranslatedDocument:
+    document = PoDocument()
+    lines = document.read(content, "en", "de")
+    best = document.wrap(cast(Translator, Capitals())).translate_nbest(lines, 1)
+    return document.write([translations[0].text for translations in best])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ('msgid "one"\nmsgstr ""\n', 'msgid "one"\nmsgstr "ONE"\n'),
+        ('msgctxt "a"\nmsgid "b"\nmsgstr ""\n', 'msgctxt "a"\nmsgid "b"\nmsgstr "B"\n'),
+        ('#: a.c:5\n#, fuzzy, c-format\n#| msgid "on"\nmsgid "one"\nmsgstr "x"\n',
+         '#: a.c:5\n#, c-format\nmsgid "one"\nmsgstr "ONE"\n'),
+        ('msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] ""\nmsgstr[1] ""\n',
+         'msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] "ONE"\nmsgstr[1] "%d ONES"\n'),
+        ('msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] ""\n',
+         'msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] "ONES"\n'),
+        ('msgid " a\\n\\n  b "\nmsgstr ""\n',
+         'msgid ""\n" a\\n"\n"\\n"\n"  b "\nmsgstr ""\n" A\\n"\n"\\n"\n"  B "\n'),
+        ('msgid "%(a)s has {b} <i>c</i>"\nmsgstr ""\n',
+         'msgid "%(a)s has {b} <i>c</i>"\nmsgstr "%(a)s HAS {b} <i>C</i>"\n'),
+        ('msgid "%s: %d"\nmsgstr ""\n', 'msgid "%s: %d"\nmsgstr "%s: %d"\n'),
+        ('msgid "--"\nmsgstr ""\n', 'msgid "--"\nmsgstr "--"\n'),
+    ],
+)  # fmt: skip
+def test_open_messages_are_translated(given: str, expected: str, tmp_path: Path) -> None:
+    for newline in ("\n", "\r\n"):
+        content = (HEADER + given + REST).replace("\n", newline).encode()
+        result = translated(content)
+        assert result.content == (HEADER + expected + REST).replace("\n", newline).encode()
+        assert (result.num_translated, result.warnings) == (1, [])
+        assert translated(result.content) == TranslatedDocument(result.content, 0, [])
+    if program := shutil.which("msgfmt"):
+        (tmp_path / "a.po").write_bytes((HEADER + expected + REST).encode())
+        subprocess.run(
+            [program, "--check-format", "-o", "/dev/null", tmp_path / "a.po"], check=True
+        )
+
+
+@pytest.mark.parametrize(("number", "forms"), [(1, "BS"), (3, "A BS BS")])
+def test_other_numbers_of_plural_forms(number: int, forms: str) -> None:
+    header = HEADER.replace("nplurals=2", f"nplurals={number}")
+    message = 'msgid "a"\nmsgid_plural "bs"\nmsgstr[0] ""\n'
+    lines = translated((header + message).encode()).content.decode().splitlines()[-number:]
+    assert lines == [f'msgstr[{i}] "{form}"' for i, form in enumerate(forms.split())]
+
+
+def test_what_has_no_translation_stays() -> None:
+    content = (HEADER + 'msgid "a\\nb"\nmsgstr ""\n\nmsgid "c"\nmsgstr ""').encode()
+    document = PoDocument()
+    assert document.read(content, "en", "de") == ["a", "b", "c"]
+    result = document.write(["A", "", "C"])
+    assert result.content == content[:-2] + b'"C"'
+    assert result.num_translated == 1
+    assert result.warnings == [
+        "1 text(s) have no usable translation and were left as they are: line 9"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
+        (b"/etc/hostname", r"Syntax error in po file \(line 1\)"),
+        (b"\xff", "not valid UTF-8: convert it, msgconv"),
+        (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it, msgconv"),
+        (HEADER.replace(": de", ": fr").encode(), "Language is fr, but the model translates to de"),
+    ],
+)
+def test_errors_are_one_line(content: bytes, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        translated(content)
+
+
+def test_damaged_files_are_errors_or_read() -> None:
+    choose = random.Random(1)
+    content = bytearray((HEADER + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n' + REST).encode())
+    for _ in range(500):
+        damaged = content.copy()
+        for _ in range(choose.randint(1, 4)):
+            damaged[choose.randrange(len(damaged))] = choose.choice(b'\n"\\[]#~0 |msgid')
+        with suppress(InputError):
+            translated(bytes(damaged))
+
+
+def test_files_without_messages_stay() -> None:
+    for content in (
+        b"",
+        b"\n",
+        HEADER.encode(),
+        b"# CHARSET\n",
+        b'msgctxt "a"\nmsgid ""\nmsgstr ""\n',
+    ):
+        assert translated(content).content == content

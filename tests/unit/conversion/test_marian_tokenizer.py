@@ -1,0 +1,63 @@
+"""Exported vocabularies split and join text as ours do."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.model_folders import JOB
+from support.models import make_tokenizer, random_lines
+from support.paths import MULTI30K
+
+from transformer_mt import run_layout
+from transformer_mt.config import SearchConfig
+from transformer_mt.conversion.marian_tokenizer import normalization_gap, tokenizer_files
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+
+ODD_LINES = [
+    *("</s> a <pad>", "<0x41><unk>", "", "  a  b ", "😀 ｘ ﬁ", "▁a", " a\xa0b", "a ▁ b"),
+    *("e\u0301 « tres » “so”–…", "Tom &amp; &quot;Jerry&quot;", "''a''", "\u200ba", "Ⅷ ½ ㎏"),
+]
+
+
+def write(folder: Path, tokenizer: Tokenizer) -> Any:
+    """Loads the exported vocabulary."""
+    transformers = pytest.importorskip("transformers")
+    trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
+    for name, content in tokenizer_files(tokenizer, trained).items():
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    for name in run_layout.SIDE_TOKENIZERS:
+        (folder / name).write_bytes(tokenizer.serialized)
+    return transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("rule", ["identity", "nmt_nfkc"])
+@pytest.mark.parametrize("kind", [{"type": "bpe"}, {"type": "unigram", "vocab_size": 310}])
+def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
+    tokenizer = make_tokenizer(tmp_path, rule, **kind)
+    theirs = write(tmp_path, tokenizer)
+    lines = [*random_lines(50, 9, seed=3), *ODD_LINES]
+    expected = tokenizer.encode(lines)
+    assert theirs(lines).input_ids == [[*ids, EOS] for ids in expected]
+    texts = theirs.batch_decode(expected, skip_special_tokens=True)
+    assert [text.strip() for text in texts] == [text.strip() for text in tokenizer.decode(expected)]
+    assert theirs.model_max_length == 257
+
+
+@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data")
+def test_same_pieces_of_real_text(tmp_path: Path) -> None:
+    lines = []
+    for side in ("en", "de"):
+        with gzip.open(MULTI30K / f"test_2016_flickr.{side}.gz", "rt", encoding="utf-8") as file:
+            lines += [line.rstrip("\n") for line in file]
+    tokenizer = make_tokenizer(tmp_path)
+    theirs = write(tmp_path, tokenizer)
+    assert [ids[:-1] for ids in theirs(lines).input_ids] == tokenizer.encode(lines)
+
+
+def test_gaps_are_named() -> None:
+    assert normalization_gap("none") is None
+    assert "must be called" in str(normalization_gap("moses"))
+    assert "does not have it" in str(normalization_gap("standard"))
