@@ -357,7 +357,7 @@ def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     listed: dict[str, list[str]] = {}
     for group, option in re.findall(r"^  (\w+)=(\S+)", listing, re.MULTILINE):
         listed.setdefault(group, []).append(option)
-    assert listed.keys() == {*GROUPS, "data", "experiment"}
+    assert listed.keys() == {*GROUPS, "augment", "data", "experiment"}
     for group, options in listed.items():
         folder = config_dir() / group
         files = {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")}
