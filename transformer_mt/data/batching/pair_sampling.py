@@ -120,8 +120,10 @@ class PairSampler:
         """
         rows = [side[i] for i in range(len(side))]
         for i, add in enumerate(map(noise, rngs)):
+            if add is None:
+                continue
             ids = rows[i][:-1].tolist()
-            if add is None or UNK in ids:
+            if UNK in ids:
                 continue
             tags = self._tokenizer.num_tags(ids)
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
