@@ -83,7 +83,7 @@ def weights_after_kills(command: list[str], weights: Path, kills: int, seconds: 
     return sha256(weights)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_back_translation_killed_at_random_moments(
     kills: int, back_translation: Command, tmp_path: Path
 ) -> None:
@@ -133,7 +133,7 @@ def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return command
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_distillation_killed_at_random_moments(
     kills: int, distillation: Command, tmp_path: Path
 ) -> None:
