@@ -182,7 +182,7 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
         place = quoted(f"file://{added_dir.absolute()}") if added_dir else ""
         search_path = [f"hydra.searchpath=[{place}]"] if place else []
         overrides = with_experiment(overrides, command, search_path)
-        if not {"-m", "--multirun"}.isdisjoint(flags):
+        if not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides]):
             added.append(_prepare_sweep(command, search_path, overrides))
             if command != "train":  # Hydra insists on writing a multirun.yaml
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))

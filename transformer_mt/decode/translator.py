@@ -96,8 +96,8 @@ class Translator:
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
             cache_dir: Stores a converted model that cannot be stored in its folder.
-            decode_settings: Fields of ``DecodeConfig``, for example ``beam_size=1``; others are
-                those of the folder, or the defaults.
+            decode_settings: Fields of ``DecodeConfig`` that differ from the folder's or from the
+                defaults, for example ``beam_size=1``.
 
         Raises:
             InputError: Something in a folder is missing or damaged, a repository cannot be

@@ -153,7 +153,7 @@ class Evaluator:
         return evaluate_systems(hypotheses, self.test, settings)
 
     def settings(self, **defaults: Any) -> Settings:
-        """Metrics and tests to compute: those of the job, or else ``defaults`` (by field).
+        """Metrics and tests to compute; what the job leaves open is taken from ``defaults``.
 
         Raises:
             InputError: A metric needs a tokeniser that is not installed.

@@ -134,6 +134,13 @@ def test_under_a_launcher_a_failure_ends_the_sweep(
     assert (status, seeds, out) == (1, [1], "")
 
 
+def test_a_sweep_may_be_asked_for_by_a_setting(run: Run) -> None:
+    jobs: list[TrainJob] = []
+    run("hydra.mode=MULTIRUN", "train.seed=1,2", job=jobs.append)
+    folder = "runs/wmt14_en_de"
+    assert [job.run_dir for job in jobs] == [f"{folder}/train.seed={seed}" for seed in (1, 2)]
+
+
 def test_folders_of_any_values(run: Run) -> None:
     folders: list[str] = []
 

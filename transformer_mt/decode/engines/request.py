@@ -72,7 +72,7 @@ class EngineRequest:
 
         Args:
             reference: The model: a folder, or a repository of the Hugging Face Hub.
-            search: Fields of ``DecodeConfig``; others are those of the folder, or the defaults.
+            search: Fields of ``DecodeConfig`` that differ from the folder's or from the defaults.
             device: ``auto``, ``cpu`` or ``cuda``.
             compute_type: As the attribute.
             step: As the attribute.
