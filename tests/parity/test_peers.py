@@ -79,6 +79,7 @@ def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
     # The gradient of the embedding depends on all layers: output layer and both inputs.
     (gradient,) = (p.grad for p in peer.parameters() if p.shape == (VOCABULARY, CONFIG.d_model))
     expected = ours.embedding.weight.grad
+    assert expected is not None
     if peer_class == "MarianPeer":
         expected = expected[:, sines_first(CONFIG.d_model)]
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-5)

@@ -127,7 +127,7 @@ def test_logits_are_equal(transformers: Any, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_vocabularies_of_different_sizes(transformers: Any, tied: str) -> None:
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    layers: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     config = ModelConfig(d_model=16, d_ff=32, num_heads=2, tied_embeddings=tied, **layers)
     torch.manual_seed(1)
     ours = Transformer(config, 290, src_vocab_size=310).eval()
