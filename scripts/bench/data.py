@@ -203,7 +203,7 @@ def report(found: Sequence[Figures], options: argparse.Namespace) -> str:
     lines = [
         [
             row["name"],
-            f"{row['seconds']:.1f}",
+            f"{row['seconds']:.2f}",
             f"{options.pairs / row['seconds']:,.0f}",
             f"{row['seconds'] / found[0]['seconds']:.2f}",
             f"{row['peak'] / 2**20:,.0f}",
