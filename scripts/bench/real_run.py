@@ -128,7 +128,7 @@ class Plan:
     def parse(cls, text: str) -> "Plan":
         """Reads ``NAME`` or ``NAME='[FOLDER:] OVERRIDES'``."""
         name, given, rest = text.partition("=")
-        if not re.fullmatch(r"[\w.-]+", name) or name == "data":
+        if not re.fullmatch(r"[\w.-]+", name):
             raise InputError(f"--run {text}: a name has letters, digits, '.', '_' and '-'")
         if not given and name in PEERS:
             if name == "marian":
