@@ -30,6 +30,7 @@ LONG = (
     "contrib/report/test_reports.py",
     "contrib/robustness/test_noise_scores.py",
     "parity/test_peers.py",
+    "parity/test_transformers_export.py",
     "unit/cli",
     "unit/conversion",
     "unit/jobs",

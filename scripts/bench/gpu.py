@@ -1,374 +1,271 @@
-"""The training step on a GPU: correctness, speed, and a profile; and the speed of beam search.
+"""The training step and beam search on a GPU: correctness, speed and memory.
 
-    python scripts/bench/gpu.py                            everything, in about 8 minutes
-    python scripts/bench/gpu.py --only ours,flex           some parts (ours: with the profile)
-    python scripts/bench/gpu.py --device cpu --tiny --no-compile      a test on a CPU, in seconds
+    python scripts/bench/gpu.py                            everything, in about 4 minutes
+    python scripts/bench/gpu.py --only parity,update       some parts
+    python scripts/bench/gpu.py --device cpu --tiny        a rehearsal on a CPU, in seconds
 
 Trains the paper's base model in bf16, with 37,000 pieces, on random pairs with lengths like WMT's,
-through the code that mt-train runs. The parity checks come first, then the training steps, most
-important first. Parts that do not fit into the time limit are skipped; a part that fails is
-reported in one line. MFU is relative to the measured rate of a large matrix product.
+through the code that mt-train runs, and translates with random weights, each translation as long as
+its reference. The parts, in this order:
+
+    parity    loss and gradients of buffers in bf16, eager and compiled, against buckets in fp32
+    update    whole updates of 25,000 target tokens; the share of one of 8 GPUs; memory of a token
+    decode    beam search in bf16 and in fp32
+
+Each result is printed as it comes, as JSON on one line. MFU is relative to the peak rate in the
+device's data sheet, as in mt-train. A part that fails does not stop the others.
 """
 
 import argparse
-import gc
 import json
-import signal
+import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import shared
 import torch
-from gpu_profile import Product, busy_seconds, products, time_by_kind, trace
-from gpu_variants import (
-    EAGER,
-    OURS,
-    PAPER,
-    TINY,
-    VARIANTS,
-    WHOLE,
-    Row,
-    Scale,
-    Session,
-    Variant,
-    flex,
-    flex_error,
-    make_pairs,
-    measure,
-)
-from peers import SMOOTHING
-from reporting import argument_parser, heading, run_main, table
 from torch import Tensor
 from torch._dynamo.utils import counters
-from train import matrix_rate, synchronize, torch_details
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
-from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
+from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
+from transformer_mt.data.batching.batch_iterator import prefetch
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.data.batching.static_batches import BufferShape, fill
-from transformer_mt.data.store.token_store import Indices, TokenStore
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.decode.engines.engine import CPU_BATCH_TOKENS
+from transformer_mt.decode.engines.torch_engine import ModelStep, gpu_batch_tokens, map_batches
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.distributed.world import pick_device
-from transformer_mt.errors import InputError
+from transformer_mt.distributed.world import World, pick_device
+from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.transformer import Transformer, for_inference
-from transformer_mt.training.step import LossModule, autocast
+from transformer_mt.training.flops import peak_rate, update_flops
+from transformer_mt.training.step import LossModule, TrainStep
+
+Result = dict[str, Any]
+SMOOTHING = 0.1
+RANKS = 8
+"""Number of GPUs that share an update in the second measurement."""
 
 
 @dataclass(frozen=True)
-class Check:
-    """A property of the training step, and whether it holds."""
+class Scale:
+    """Size of the model, the data, and the measurements."""
 
-    name: str
-    found: str
-    ok: bool
+    model: ModelConfig
+    vocab_size: int
+    pairs: int
+    mean_length: float
+    max_length: int
+    batch_tokens: int
+    """Target tokens per update."""
+    warmup: int
+    updates: int
+    repeats: int
+    sentences: int
+    """Number of sentences to translate."""
+
+
+PAPER = Scale(ModelConfig(), 37_000, 400_000, 28.0, 250, 25_000, 5, 30, 5, 8192)
+_TINY_MODEL = ModelConfig(
+    d_model=32, d_ff=64, num_heads=4, num_encoder_layers=2, num_decoder_layers=2
+)
+TINY = Scale(_TINY_MODEL, 101, 300, 8.0, 24, 320, 2, 2, 3, 6)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
-    device = pick_device(options.device)
-    if device.type == "cuda":
-        device = torch.device("cuda", 0)
-    print(heading(torch_details(device)), flush=True)
-    bench = Bench(options, device)
-    bench.run()
-    print(bench.report())
-    if bad := bench.failures():
-        sys.exit(f"gpu.py: error: failed checks: {'; '.join(bad)}")
-
-
-PARTS = [
-    "parity", "ours", "ours-3k", "layers", "layers-3k", "graphs-3k", "buckets", "torch", "decode",
-    "flex", "residual", "ddp-3k", "torch-compiled",
-]  # fmt: skip
-"""All parts in order; the quick ones come first."""
+    print(shared.heading(), flush=True)
+    scale = TINY if options.tiny else PAPER
+    bench = Bench(scale, pick_device(options.device), make_pairs(scale))
+    failed = []
+    for part in options.only:
+        started = time.monotonic()
+        try:
+            for result in PARTS[part](bench):
+                write(part, result)
+                if not result.get("ok", True):
+                    failed.append(f"{part} {result.get('check', 'loss')}")
+        except Exception as error:
+            traceback.print_exc()
+            write(part, {"failed": repr(error)})
+            failed.append(part)
+        if bench.on_gpu:
+            with suppress(RuntimeError):  # a failed part may have left the GPU unusable
+                torch.cuda.empty_cache()
+        print(f"{part}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    if failed:
+        sys.exit(f"gpu.py: error: failed: {'; '.join(failed)}")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argument_parser(__doc__)
+    parser = shared.argument_parser(__doc__)
     add = parser.add_argument
-    add("--seconds", type=float, default=480, help="time limit (default: 480)")
-    add("--only", help=f"parts, separated by commas: {', '.join(PARTS)} (default: all)")
-    add("--json", type=Path, help="write all measurements to this file, and a trace next to it")
+    add("--only", default=",".join(PARTS), help="parts, separated by commas (default: all)")
     add("--device", default="auto", help="cpu, cuda or auto (default: auto)")
     add("--tiny", action="store_true", help="a tiny model and few updates, to test the program")
-    add("--no-compile", action="store_true", help="run everything without torch.compile")
     options = parser.parse_args(arguments)
-    options.only = options.only.split(",") if options.only else PARTS
-    for name in options.only:
-        if name not in PARTS:
-            raise InputError(f"no part {name!r}; there are: {', '.join(PARTS)}")
+    options.only = shared.split_names(options.only, [*PARTS])
     return options
 
 
+def write(part: str, result: Result) -> None:
+    """Prints a result with four digits of its numbers."""
+    rounded = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in result.items()}
+    print(json.dumps({"part": part, **rounded}), flush=True)
+
+
+@dataclass(frozen=True)
 class Bench:
-    """Runs the parts in order and collects their results."""
+    """What all parts share."""
 
-    def __init__(self, options: argparse.Namespace, device: torch.device):
-        self._options, self._device = options, device
-        self._deadline = time.monotonic() + options.seconds
-        self._scale, self._compiled = TINY if options.tiny else PAPER, not options.no_compile
-        self._store = make_pairs(self._scale)
-        self.rate, self.copied = matrix_rate(device, torch.bfloat16), copy_rate(device)
-        self.checks: list[Check] = []
-        self.rows: list[Row] = []
-        self.decoding: list[Decoding] = []
-        self.kinds: dict[str, float] = {}
-        self.products: list[Product] = []
+    scale: Scale
+    device: torch.device
+    store: TokenStore
 
-    def run(self) -> None:
-        """Runs the chosen parts."""
-        parts: dict[str, tuple[float, Callable[[], None]]] = {
-            "parity": (EAGER, self._parity),
-            OURS.name: (WHOLE, self._ours),
-            "decode": (EAGER, self._decode),
-            **{v.name: (v.seconds, partial(self._train, v)) for v in VARIANTS},
-        }
-        for name in PARTS:
-            if name in self._options.only:
-                self._attempt(name, *parts[name])
+    @property
+    def on_gpu(self) -> bool:
+        """Whether to compile steps, which takes long on a CPU, and to measure memory."""
+        return self.device.type == "cuda"
 
-    def _attempt(self, name: str, seconds: float, part: Callable[[], None]) -> None:
-        """Runs a part if there is time; if it fails, adds a row that says so."""
-        started, left = time.monotonic(), self._deadline - time.monotonic()
-        if left < seconds:
-            self.rows.append(Row(name, note=f"skipped: {max(left, 0):.0f} s left"))
-            return
-        try:
-            with alarm(left):
-                part()
-        except Exception as error:
-            traceback.print_exc()
-            self.rows.append(Row(name, note=f"failed: {one_line(error)}"))
-        gc.collect()
-        if self._device.type == "cuda":
-            with suppress(RuntimeError):  # a failed part may have left the GPU unusable
-                torch.cuda.empty_cache()
-        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-        if self._options.json:
-            self._options.json.write_text(json.dumps(self._figures(), indent=2))
+    def synchronize(self) -> None:
+        """Waits until the device is idle."""
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
 
-    def _parity(self) -> None:
-        for check in parity(self._store, self._scale, self._device, self._compiled):
-            print(f"{check.name}: {check.found}", file=sys.stderr, flush=True)
-            self.checks.append(check)
-
-    def _ours(self) -> None:
-        with OURS.session(self._store, self._scale, self._device, self._compiled) as session:
-            self._measure(OURS.name, OURS.what, session)
-            if self._device.type == "cuda":
-                self.checks.append(check_no_sync(session))
-            self._attempt("profile", EAGER, partial(self._profile, session))
-
-    def _train(self, variant: Variant) -> None:
-        with variant.session(self._store, self._scale, self._device, self._compiled) as session:
-            if flex in variant.replacements:
-                self.checks.append(self._check_flex())
-            self._measure(variant.name, variant.what, session)
-
-    def _check_flex(self) -> Check:
-        pairs = np.arange(min(128, len(self._store)))
-        buffer = spacious(self._store, [pairs]).to(self._device)
-        src, tgt = buffer.src.boundaries, buffer.tgt_in.boundaries
-        assert isinstance(src, CuSeqlens)
-        assert isinstance(tgt, CuSeqlens)
-        error = flex_error(src, tgt, self._scale, self._compiled)
-        return Check("FlexAttention against varlen, bf16", f"error {error:.1e}", error <= 0.02)
-
-    def _measure(self, name: str, what: str, session: Session) -> None:
-        skipped = counters["inductor"]["cudagraph_skips"]
-        row = measure(name, session, self._scale, self._device)
-        if counters["inductor"]["cudagraph_skips"] > skipped:
-            what += "; some of it without CUDA graphs"
-        row.note = what
-        self.rows.append(row)
-        print(f"{name}: {1e3 * row.update_seconds:.2f} ms", file=sys.stderr, flush=True)
-
-    def _profile(self, session: Session) -> None:
-        folder = self._options.json.parent if self._options.json else None
-        events = trace(session, self._device, folder)
-        self.kinds = time_by_kind(events)
-        self.kinds["idle"] = max(0.0, self.rows[-1].update_seconds - busy_seconds(events))
-        self.products = products(events)
-
-    def _decode(self) -> None:
-        # On a CPU, attention computes in fp32.
-        settings = [(torch.float32, 2**17, True)]
-        if self._device.type == "cuda":
-            bf16 = torch.bfloat16
-            settings += [(bf16, 2**power, True) for power in (17, 18, 19)] + [(bf16, 2**18, False)]
-        run = partial(decode, self._store, self._scale, self._device)
-        for setting in settings:
-            found = [run(*setting) for _ in range(2)]  # the first one also loads kernels
-            self.decoding.append(min(found, key=lambda each: each.seconds))
-
-    # The report.
-
-    def failures(self) -> list[str]:
-        """Failed checks, failed essential parts, and losses that are not finite."""
-        essential = ("parity", OURS.name)
-        return [
-            *(check.name for check in self.checks if not check.ok),
-            *(f"{r.name} {r.note}" for r in self.rows if r.name in essential and not r.seconds),
-            *(f"the loss of {r.name} is {r.loss}" for r in self.rows if not isfinite(r.loss)),
-        ]
-
-    def _figures(self) -> dict[str, Any]:
-        return {
-            "options": {key: str(value) for key, value in vars(self._options).items()},
-            "torch": torch.__version__,
-            "matrix_rate": self.rate,
-            "copy_rate": self.copied,
-            "checks": [asdict(check) for check in self.checks],
-            "training": [asdict(row) for row in self.rows],
-            "seconds_by_kind": self.kinds,
-            "products": [asdict(product) for product in self.products],
-            "decoding": [asdict(found) for found in self.decoding],
-        }
-
-    def report(self) -> str:
-        """The report, in Markdown."""
-        rates = (
-            f"a large matrix product in bf16: {self.rate / 1e12:,.1f} TFLOP/s (100% MFU); "
-            f"copy: {self.copied / 1e9:,.0f} GB/s"
-        )
-        checks = [[c.name, c.found, "ok" if c.ok else "FAILED"] for c in self.checks]
-        parts = ["", rates, "", table(["check", "found", ""], checks)]
-        parts += ["", table(TRAINING, [self._training(row) for row in self.rows])]
-        if self.kinds:
-            parts += ["", self._explained()]
-        if self.decoding:
-            rates_of = ((d.name, d.seconds, d.tokens / d.seconds) for d in self.decoding)
-            rows = [[name, f"{s:.1f}", f"{rate:,.0f}"] for name, s, rate in rates_of]
-            parts += ["", table(["beam search", "s", "output tokens/s"], rows)]
-        return "\n".join(parts)
-
-    def _training(self, row: Row) -> list[str]:
-        if not row.seconds:
-            return [row.name, *[""] * (len(TRAINING) - 2), row.note[:80]]
-        times = [1e3 * seconds / row.updates for seconds in row.seconds]
-        return [
-            row.name,
-            f"{1e3 * row.update_seconds:.2f}",
-            f"{min(times):.2f}–{max(times):.2f}",
-            f"{row.tokens_per_second:,.0f}",
-            f"{row.flops_per_second / self.rate:.1%}",
-            f"{row.peak_bytes / 2**30:.1f}",
-            f"{row.first_seconds:.0f}",
-            str(row.new_graphs),
-            f"{row.waiting:.1%}",
-            f"{row.waste:.1%}",
-            f"{row.loss:.3f}",
-            row.note,
-        ]
-
-    def _explained(self) -> str:
-        """The profile of one update of ours, with its lower bound at the measured matrix rate."""
-        ours = next(row for row in self.rows if row.name == OURS.name)
-        needed = sum(ours.flops) / len(ours.flops) / ours.updates
-        total = sum(self.kinds.values())
-        kinds = sorted(self.kinds, key=self.kinds.__getitem__, reverse=True)
-        rows = [[k, f"{1e3 * self.kinds[k]:.2f}", f"{self.kinds[k] / total:.1%}"] for k in kinds]
-        largest = sorted(self.products, key=lambda p: p.seconds, reverse=True)[:12]
-        shapes = [
-            [p.shape, f"{p.calls:g}", f"{1e3 * p.seconds:.2f}", f"{p.flops / p.seconds / 1e12:.0f}"]
-            for p in largest
-        ]
-        milliseconds = f"{1e3 * needed / self.rate:.2f} ms"
-        floor = f"{milliseconds} = {needed / 1e12:.2f} TFLOP at the measured rate"
-        parts = [
-            f"One update of {OURS.name}; lower bound: {floor}",
-            table(["kind of kernel", "ms", "share"], rows),
-            table(["product m × k × n", "calls", "ms", "TFLOP/s"], shapes),
-        ]
-        return "\n\n".join(parts)
+    def peak_bytes(self) -> int:
+        """Peak memory since the last call on a GPU; then starts anew."""
+        if not self.on_gpu:
+            return 0
+        peak = torch.cuda.max_memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        return peak
 
 
-TRAINING = [
-    "variant", "ms", "min–max", "target tokens/s", "MFU", "GiB", "1st s", "recompiled", "waiting",
-    "waste", "loss", "what",
-]  # fmt: skip
-"""Columns, per update. GiB: peak memory; 1st s: seconds of the first update, with compilation;
-recompiled: graphs compiled after warm-up; waiting: for data; waste: padding and dummies."""
+def make_pairs(scale: Scale, seed: int = 1) -> TokenStore:
+    """Random pairs with lengths like WMT's; the token of rank r has a frequency of about 1 / r."""
+    rng = np.random.default_rng(seed)
+    spread = 0.6  # standard deviation of the log length
+    src = rng.lognormal(np.log(scale.mean_length) - spread**2 / 2, spread, scale.pairs)
+    tgt = src * 1.05 * (1 + 0.2 * rng.standard_normal(scale.pairs))
+
+    def side(lengths: Any) -> Side:
+        lengths = np.clip(np.rint(lengths), 2, scale.max_length).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        pieces = scale.vocab_size - EOS - 1
+        tokens = (EOS + pieces ** rng.random(offsets[-1], np.float32)).astype(np.uint16)
+        tokens[offsets[1:] - 1] = EOS
+        return Side(tokens, offsets)
+
+    return TokenStore(side(src), side(tgt))
 
 
-@contextmanager
-def alarm(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError after this many seconds."""
-
-    def ring(*_: object) -> None:
-        raise TimeoutError("no time left")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+# Updates.
 
 
-def one_line(error: Exception) -> str:
-    """The error in at most 150 characters."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:150]
+def update(bench: Bench) -> Iterator[Result]:
+    """Updates of one GPU, of one of several, and from both the memory of a token."""
+    found = []
+    for ranks in (1, RANKS):
+        result = measure_updates(bench, ranks)
+        found.append(result)
+        yield {"GPUs": ranks, **result, "ok": isfinite(result["loss"])}
+    whole, share = found
+    tokens = whole["tokens in a buffer"] - share["tokens in a buffer"]
+    config = bench.scale.model
+    layers = config.num_encoder_layers + config.num_decoder_layers
+    bytes_per_token = (whole["peak bytes"] - share["peak bytes"]) / max(1, tokens)
+    yield {
+        "bytes for a token of either side": bytes_per_token,
+        "for each layer and dimension": bytes_per_token / (layers * config.d_model),
+    }
 
 
-def check_no_sync(session: Session) -> Check:
-    """Checks that the CPU never waits for the GPU during an update."""
-    work, found = session.read(0), "none"
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        session.update(work, 0)
-    except RuntimeError as error:
-        found = one_line(error)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    return Check("synchronisations in an update", found, found == "none")
+def measure_updates(bench: Bench, ranks: int) -> Result:
+    """Times the updates of one of ``ranks`` GPUs."""
+    scale, device = bench.scale, bench.device
+    torch._dynamo.reset()
+    torch.manual_seed(1)
+    model = Transformer(scale.model, scale.vocab_size).to(device)
+    plan = BatchPlan(bench.store, scale.batch_tokens, seed=1)
+    shape = plan_buffers(plan, default_max_tokens(scale.model, device), ranks)
+    model.embedding.reserve(shape.max_length)
+    world, adam = World(device), OptimizerConfig()
+    step = TrainStep(model, adam, SMOOTHING, "bf16", world, compiled=bench.on_gpu)
 
+    def read() -> Generator[list[Batch], None, None]:
+        for number in range(1 + scale.warmup + scale.repeats * scale.updates):
+            parts = buffered_batches(plan[number], shape, 0, ranks)
+            yield [part.pin_memory() for part in parts] if bench.on_gpu else parts
 
-def copy_rate(device: torch.device) -> float:
-    """Memory bandwidth of a copy on the device in bytes/s, read and written."""
-    size, repeats = (2**31, 20) if device.type == "cuda" else (2**22, 2)
-    a = torch.randint(0, 255, (size,), dtype=torch.uint8, device=device)
-    b = a.clone()
-    synchronize(device)
-    started = time.perf_counter()
-    for _ in range(repeats):
-        b.copy_(a)
-    synchronize(device)
-    return 2 * size * repeats / (time.perf_counter() - started)
+    def run(updates: int) -> tuple[float, int, float]:
+        """Seconds, target tokens, and loss per token of the last update."""
+        bench.synchronize()
+        targets, started = 0, time.perf_counter()
+        for seed in range(updates):
+            parts = next(reader)
+            number = sum(int((part.tgt_out != IGNORE_INDEX).sum()) for part in parts)
+            loss = step(parts, number * ranks, 1e-4, seed).loss
+            targets += number
+        bench.synchronize()
+        return time.perf_counter() - started, targets, loss.item() / number
+
+    with closing(prefetch(read())) as reader:
+        first, *_ = run(1)
+        run(scale.warmup)
+        graphs = counters["stats"]["unique_graphs"]
+        bench.peak_bytes()
+        runs = [run(scale.updates) for _ in range(scale.repeats)]
+    seconds, targets, losses = zip(*runs, strict=True)
+    rates = [number / spent for number, spent in zip(targets, seconds, strict=True)]
+    src, tgt = bench.store.src.lengths, bench.store.tgt.lengths
+    flops_per_token = update_flops(scale.model, scale.vocab_size, src, tgt) / int(tgt.sum())
+    peak_flops = peak_rate(torch.cuda.get_device_name(device), "bf16") if bench.on_gpu else None
+    return {
+        "ms": 1e3 * statistics.median(seconds) / scale.updates,
+        "min ms": 1e3 * min(seconds) / scale.updates,
+        "max ms": 1e3 * max(seconds) / scale.updates,
+        "target tokens/s": statistics.median(rates),
+        "MFU": statistics.median(rates) * flops_per_token / peak_flops if peak_flops else None,
+        "peak bytes": bench.peak_bytes(),
+        "seconds of the first update": first,
+        "graphs compiled after the warm-up": counters["stats"]["unique_graphs"] - graphs,
+        "tokens in a buffer": shape.tgt_tokens,
+        "loss": losses[-1],
+    }
 
 
 # Parity.
 
 
-def parity(
-    store: TokenStore, scale: Scale, device: torch.device, compiled: bool
-) -> Iterator[Check]:
+def parity(bench: Bench) -> Iterator[Result]:
     """Compares buffers in bf16 with buckets in fp32, on the same pairs and weights.
 
     The tolerance is about the error of buckets in bf16, which is that of the precision alone.
     """
-    groups = list(BatchPlan(store, scale.batch_tokens // scale.ranks, seed=1)[0].chunks)
-    buckets, buffer = collate(store, groups).to(device), spacious(store, groups).to(device)
-    yield from compare("eager", random_model(scale, scale.model, device), buckets, buffer, False)
-    yield from independent(
-        random_model(scale, scale.model, device), buckets, buffer, len(np.concatenate(groups))
-    )
-    if compiled:
+    scale, device = bench.scale, bench.device
+    plan = BatchPlan(bench.store, scale.batch_tokens // RANKS, seed=1)
+    shape = plan_buffers(plan, default_max_tokens(scale.model, device))
+    (buffer,) = (part.to(device) for part in buffered_batches(plan[0], shape))
+    buckets = collate(bench.store, list(plan[0].chunks)).to(device)
+    module = LossModule(random_model(scale, scale.model, device), SMOOTHING, "bf16")
+    yield from compare("eager", module, buckets, buffer)
+    if bench.on_gpu:
         torch._dynamo.reset()
         shallow = replace(scale.model, num_encoder_layers=2, num_decoder_layers=2)
-        model = random_model(scale, shallow, device)
-        yield from compare("compiled, 2 layers", model, buckets, buffer, True)
+        module = LossModule(random_model(scale, shallow, device), SMOOTHING, "bf16")
+        module.compile_for(1)
+        yield from compare("compiled, 2 + 2 layers", module, buckets, buffer)
 
 
 def random_model(scale: Scale, config: ModelConfig, device: torch.device) -> Transformer:
@@ -381,45 +278,26 @@ def random_model(scale: Scale, config: ModelConfig, device: torch.device) -> Tra
     return model.to(device)
 
 
-def spacious(store: TokenStore, groups: list[Indices]) -> Batch:
-    """Pairs in a buffer that has room for dummy pairs."""
-    pairs = np.concatenate(groups)
-    src, tgt = (side.lengths[pairs] for side in (store.src, store.tgt))
-    longest = _up(max(src.max(), tgt.max()))
-    shape = BufferShape(_up(src.sum() + 130), _up(tgt.sum() + 130), len(pairs) + 6, longest, 1)
-    (buffer,) = fill(store, pairs, shape)
-    return buffer
-
-
-def _up(size: int) -> int:
-    return -(-int(size) // 64) * 64
-
-
-def compare(
-    name: str, model: Transformer, buckets: Batch, buffer: Batch, compiled: bool
-) -> Iterator[Check]:
+def compare(name: str, module: LossModule, buckets: Batch, buffer: Batch) -> Iterator[Result]:
     """Checks loss and gradients of buffers in bf16 against buckets in fp32."""
-    module = LossModule(model, SMOOTHING, "bf16")
-    exact_loss, exact = gradients(LossModule(model, SMOOTHING, "fp32"), buckets)
-    bf16_loss, bf16 = gradients(LossModule(model, SMOOTHING, "bf16"), buckets)
-    if compiled:
-        module.compile_for(1)
-    loss, grads = gradients(module, buffer)
-    finite = all(bool(grad.isfinite().all()) for grad in grads.values())
-    yield Check(f"{name}: gradients are finite with NaN in free memory", str(finite), finite)
-    for what, got, allowed in (
-        ("loss", [abs(x / exact_loss - 1) for x in (loss, bf16_loss)], 1e-3),
-        ("gradient", [distance(x, exact) for x in (grads, bf16)], 0.01),
-        ("worst parameter's gradient", [worst(x, exact)[0] for x in (grads, bf16)], 0.03),
+    exact_loss, exact = gradients(LossModule(module.model, SMOOTHING, "fp32"), buckets)
+    bf16_loss, bf16 = gradients(LossModule(module.model, SMOOTHING, "bf16"), buckets)
+    loss, found = gradients(module, buffer)
+    finite = all(bool(gradient.isfinite().all()) for gradient in found.values())
+    yield {"check": f"{name}: gradients are finite with NaN in free memory", "ok": finite}
+    losses = [abs(each / exact_loss - 1) for each in (loss, bf16_loss)]
+    whole = [distance(each, exact, [*exact]) for each in (found, bf16)]
+    worst = [max(distance(each, exact, [key]) for key in exact) for each in (found, bf16)]
+    for what, (error, usual), allowed in (
+        ("loss", losses, 1e-3),
+        ("gradient", whole, 0.01),
+        ("worst parameter's gradient", worst, 0.03),
     ):
-        found = f"error {got[0]:.1e}; buckets in bf16: {got[1]:.1e}"
-        yield Check(f"{name}: {what}", found, got[0] <= max(2 * got[1], allowed))
+        ok = error <= max(2 * usual, allowed)
+        yield {"check": f"{name}: {what}", "error": error, "of buckets in bf16": usual, "ok": ok}
 
 
-Gradients = dict[str, Tensor]
-
-
-def gradients(module: LossModule, batch: Batch) -> tuple[float, Gradients]:
+def gradients(module: LossModule, batch: Batch) -> tuple[float, dict[str, Tensor]]:
     """The loss, and its gradients by parameter; free memory is filled with NaN first."""
     module.zero_grad()
     fill_free_memory(batch.tgt_out.device)
@@ -438,133 +316,56 @@ def fill_free_memory(device: torch.device) -> None:
         del blocks
 
 
-def distance(grads: Gradients, exact: Gradients) -> float:
-    """‖grads − exact‖ / ‖exact‖ over all parameters."""
-    difference = sum(float((grads[name] - exact[name]).square().sum()) for name in exact)
-    return (difference / sum(float(grad.square().sum()) for grad in exact.values())) ** 0.5
-
-
-def worst(grads: Gradients, exact: Gradients) -> tuple[float, str]:
-    """The largest relative error of the gradient of one parameter, and its name."""
-    return max((distance({n: grads[n]}, {n: exact[n]}), n) for n in exact)
-
-
-def independent(
-    model: Transformer, buckets: Batch, buffer: Batch, num_pairs: int
-) -> Iterator[Check]:
-    """Checks that outputs depend neither on dummies nor on other pairs."""
-
-    def outputs(batch: Batch) -> Tensor:
-        fill_free_memory(batch.tgt_out.device)
-        with torch.inference_mode(), autocast(batch.tgt_out.device, "bf16"):
-            return model(batch)[batch.tgt_out != IGNORE_INDEX].float()
-
-    def changed(first: int, last: int) -> Batch:
-        src, tgt_in = (
-            replace(side, tokens=_rotated(side, first, last, model.vocab_size))
-            for side in (buffer.src, buffer.tgt_in)
-        )
-        return replace(buffer, src=src, tgt_in=tgt_in)
-
-    expected, got = outputs(buckets), outputs(buffer)
-    error = float((got - expected).norm() / expected.norm())
-    yield Check("outputs of buffers against buckets, bf16", f"error {error:.1e}", error <= 0.02)
-    bounds = _bounds(buffer.tgt_in)
-    other_dummies = outputs(changed(num_pairs, len(bounds) - 1))
-    same = torch.equal(got, other_dummies)
-    yield Check("changing the dummies changes no output", str(same), same)
-    pair = num_pairs // 2
-    moved = (got != outputs(changed(pair, pair + 1))).any(1).nonzero().flatten().tolist()
-    rows = range(bounds[pair], bounds[pair + 1])
-    alone = bool(moved) and set(moved) <= set(rows)
-    found = f"{len(moved)} rows change, the pair has {len(rows)}"
-    yield Check("changing a pair changes no other output", found, alone)
-
-
-def _bounds(packed: Packed) -> list[int]:
-    assert isinstance(packed.boundaries, CuSeqlens)
-    return packed.boundaries.cu_seqlens.tolist()
-
-
-def _rotated(packed: Packed, first: int, last: int, vocab_size: int) -> Tensor:
-    """The tokens, with those of some sequences changed."""
-    tokens, bounds = packed.tokens.clone(), _bounds(packed)
-    tokens[bounds[first] : bounds[last]] += 1
-    return tokens % vocab_size
+def distance(found: dict[str, Tensor], exact: dict[str, Tensor], names: Sequence[str]) -> float:
+    """‖found − exact‖ / ‖exact‖ over these parameters."""
+    difference = sum(float((found[name] - exact[name]).square().sum()) for name in names)
+    return (difference / sum(float(exact[name].square().sum()) for name in names)) ** 0.5
 
 
 # Decoding.
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """Measurements of one run of beam search."""
+class ForcedStep(ModelStep):
+    """Steps of a random model; each translation is made as long as its reference."""
 
-    name: str
-    seconds: float
-    tokens: int
-    """Number of output tokens without end symbols."""
-
-
-class ForcedSteps:
-    """Decoding steps of a random model; each translation is made as long as its reference."""
-
-    def __init__(
-        self,
-        model: Transformer,
-        sources: list[Any],
-        limits: list[int],
-        beam_size: int,
-        capturable: bool,
-    ):
-        self.capturable = capturable
-        device = model.embedding.weight.device
-        self._model = model
-        self._state = model.init_decoder_state(Packed.from_sequences(sources).to(device), beam_size)
-        self._limits = torch.tensor(limits, device=device)[:, None]
-
-    def reserve(self, steps: int) -> bool:
-        is_other = self._state.reserve(steps)
-        return self._model.embedding.reserve(self._state.length) or is_other
+    def __init__(self, model: Transformer, src: Packed, limits: list[int], beam_size: int):
+        super().__init__([model], src, beam_size)
+        self._limits = torch.tensor(limits, device=src.tokens.device)[:, None]
 
     def step(self, tokens: Tensor) -> Tensor:
-        early = self._limits != self._state.position
-        log_probs = self._model.decode_step(tokens, self._state).float().log_softmax(-1)
-        for token in (PAD, UNK, BOS):
-            log_probs[..., token].fill_(-torch.inf)
-        log_probs[..., EOS].masked_fill_(early, -torch.inf)
+        too_early = self._limits != self._states[0].position
+        log_probs = super().step(tokens)
+        log_probs[..., EOS].masked_fill_(too_early, -torch.inf)
         return log_probs
 
-    def select(self, beams: Tensor) -> None:
-        self._state.select(beams)
-
     def keep(self, sentences: Sequence[int]) -> None:
-        self._state.keep(sentences)
+        super().keep(sentences)
         self._limits = self._limits[list(sentences)]
 
 
-@torch.inference_mode()
-def decode(
-    store: TokenStore,
-    scale: Scale,
-    device: torch.device,
-    dtype: torch.dtype,
-    batch_tokens: int,
-    capturable: bool,
-) -> Decoding:
-    """Times beam search as in §6.1; ``capturable`` allows CUDA graphs."""
-    torch.manual_seed(1)
-    model = Transformer(scale.model, scale.vocab_size).to(device).eval()
-    if device.type == "cuda":
-        model = for_inference(model, dtype)
-    config = DecodeConfig(batch_tokens=batch_tokens)
+def decode(bench: Bench) -> Iterator[Result]:
+    """Times beam search as in §6.1, in batches of the engine's own choice."""
+    for dtype in [torch.bfloat16, torch.float32] if bench.on_gpu else [torch.float32]:
+        if bench.on_gpu:
+            search(bench, dtype)  # loads kernels
+        yield search(bench, dtype)
 
-    def search(batch: list[int]) -> int:
+
+@torch.inference_mode()
+def search(bench: Bench, dtype: torch.dtype) -> Result:
+    """Translates all sentences."""
+    scale, device, store = bench.scale, bench.device, bench.store
+    torch.manual_seed(1)
+    model = for_inference(Transformer(scale.model, scale.vocab_size).to(device).eval(), dtype)
+    config, batch_tokens = DecodeConfig(), CPU_BATCH_TOKENS
+    if bench.on_gpu:
+        batch_tokens = gpu_batch_tokens([model], dtype.itemsize)
+
+    def translate(batch: list[int]) -> list[int]:
+        src = Packed.from_sequences([store.src[i] for i in batch]).to(device)
         limits = [len(store.tgt[i]) - 1 for i in batch]
-        sources = [store.src[i] for i in batch]
-        steps = ForcedSteps(model, sources, limits, config.beam_size, capturable)
         found = beam_search(
-            steps,
+            ForcedStep(model, src, limits, config.beam_size),
             limits,
             beam_size=config.beam_size,
             alpha=config.length_penalty,
@@ -572,21 +373,27 @@ def decode(
             eos=EOS,
             device=device,
         )
-        return sum(len(best.tokens) for (best,) in found)
+        return [len(best.tokens) for (best,) in found]
 
-    order = sorted(range(scale.sentences), key=lambda i: -len(store.src[i]))
-    search(order[-8:])
-    synchronize(device)
-    started, tokens = time.perf_counter(), 0
-    while order:
-        size = max(1, batch_tokens // (len(store.src[order[0]]) * config.beam_size))
-        tokens += search(order[:size])
-        order = order[size:]
-    synchronize(device)
-    how = "CUDA graphs" if capturable and device.type == "cuda" else "eager"
-    name = f"{str(dtype).removeprefix('torch.')}, {batch_tokens:,} tokens per batch, {how}"
-    return Decoding(name, time.perf_counter() - started, tokens)
+    sizes = [len(store.src[i]) * config.beam_size for i in range(scale.sentences)]
+    bench.synchronize()
+    bench.peak_bytes()
+    started = time.perf_counter()
+    tokens = sum(map_batches(translate, sizes, batch_tokens))
+    bench.synchronize()
+    seconds = time.perf_counter() - started
+    return {
+        "dtype": str(dtype).removeprefix("torch."),
+        "tokens in a batch": batch_tokens,
+        "seconds": seconds,
+        "output tokens": tokens,
+        "output tokens/s": tokens / seconds,
+        "peak bytes": bench.peak_bytes(),
+    }
+
+
+PARTS = {"parity": parity, "update": update, "decode": decode}
 
 
 if __name__ == "__main__":
-    run_main(main)
+    shared.run_main(main)

@@ -1,30 +1,33 @@
 #!/usr/bin/env bash
-# Checks and measures all that needs a GPU, in about ten minutes: runs the GPU tests, then gpu.py.
+# Checks and measures all that needs a GPU, in two calls of at most nine minutes each.
 #
-#   scripts/bench/gpu.sh [arguments of gpu.py]     for example: scripts/bench/gpu.sh --only ours
+#   scripts/bench/gpu.sh tests                      the GPU tests, one line for each as it ends
+#   scripts/bench/gpu.sh bench [arguments]          gpu.py, one line for each result as it comes
 #
 # Works from any folder. Environment:
 #   PYTHON      the Python to use (default: python3). It needs torch >= 2.11 with CUDA, numpy,
 #               sentencepiece, safetensors, filelock, PyYAML, regex, tqdm, tabulate, pytest,
-#               hypothesis and omegaconf; the package itself need not be installed.
-#   TIME_LIMIT  seconds for everything (default: 560)
+#               hypothesis, omegaconf and hydra-core; the package itself need not be installed.
+#   TIME_LIMIT  seconds of a call (default: 540)
 
-set -uo pipefail
+set -euo pipefail
 
-if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  sed -n '2,/^$/s/^# \{0,1\}//p' "$0"
+what=${1:-}
+if [[ $what != tests && $what != bench ]]; then
+  sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
+  [[ $what == -h || $what == --help ]] || exit 2
   exit
 fi
-cd "$(dirname "$0")/../.." || exit
+shift
+cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}
-time_limit=${TIME_LIMIT:-560}
 export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 
-failed=0
-# Only the files that have GPU tests: the others may import packages that are not installed.
-mapfile -t gpu_tests < <(grep -rlE 'mark\.gpu' --include='*.py' tests)
-timeout -k 5 200 "$python" -m pytest -q -m gpu -p no:cacheprovider "${gpu_tests[@]}" || failed=1
-# gpu.py keeps to its time; timeout is for a GPU that hangs.
-timeout -k 5 $((time_limit - SECONDS)) \
-  "$python" scripts/bench/gpu.py --seconds $((time_limit - SECONDS - 40)) "$@" || failed=1
-exit $failed
+if [[ $what == tests ]]; then
+  # Only the files that have GPU tests: the others may import packages that are not installed.
+  mapfile -t files < <(grep -rlE 'mark\.gpu' --include='*.py' tests)
+  command=(-m pytest -v --durations=0 -m gpu -p no:cacheprovider "${files[@]}" "$@")
+else
+  command=(scripts/bench/gpu.py "$@")
+fi
+exec timeout -k 5 "${TIME_LIMIT:-540}" "$python" "${command[@]}"

@@ -8,9 +8,7 @@ attention weights would slow the peers down.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,29 +16,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_mt.batch import Batch
-from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.conversion.transformers_model import model_settings
+from transformer_mt import compose
+from transformer_mt.config import ModelConfig
+from transformer_mt.conversion.transformers_model import (
+    LAYER_NORM_EPS,
+    convert_weights,
+    model_settings,
+)
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
-from transformer_mt.distributed.world import World
-from transformer_mt.kernels.choice import choose_kernels
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.step import TrainStep, autocast
+from transformer_mt.training.step import autocast
 
-VARIANTS = [
-    "ours-fp32", "ours-fp32-again", "ours-bf16",
-    "torch-fp32", "torch-bf16", "marian-fp32", "marian-bf16",
-]  # fmt: skip
-WITH_DROPOUT = {
-    f"ours-{precision}-{setting}": setting
-    for precision in ("fp32", "bf16")
-    for setting in ("attention_dropout", "activation_dropout")
-}
-"""Variants that are measured by request only, and the setting of the model that is 0.1 in them."""
-SMOOTHING = 0.1
 MAX_POSITIONS = 1024
+
+
+def model_config(name: str) -> ModelConfig:
+    """A model of ``configs/model`` with what the peers have: post-norm, and their ε."""
+    config = compose([f"model={name}"]).model
+    return replace(config, norm="post", layer_norm_eps=LAYER_NORM_EPS)
 
 
 @dataclass(frozen=True)
@@ -77,25 +72,6 @@ class PaddedPairs:
         return PaddedPairs(src, padding, tgt_in, tgt_out)
 
 
-@dataclass(frozen=True)
-class Update:
-    """The pairs of one update, collated for our model and for the peers."""
-
-    ours: Batch
-    padded: list[PaddedPairs]
-    src_tokens: int
-    tgt_tokens: int
-    """Number of target tokens; like ``flops``, without padding."""
-    flops: float
-    layout_seconds: tuple[float, float]
-    """Seconds to collate the pairs, for our model and for the peers."""
-
-    @property
-    def padded_tokens(self) -> int:
-        """Tokens in the peers' batches, padding included."""
-        return sum(part.src.numel() + part.tgt_in.numel() for part in self.padded)
-
-
 class TorchPeer(nn.Module):
     """``torch.nn.Transformer`` between tied, scaled embeddings with sinusoids."""
 
@@ -103,7 +79,8 @@ class TorchPeer(nn.Module):
 
     def __init__(self, ours: Transformer):
         super().__init__()
-        c = _post_norm(ours.config)
+        c = ours.config
+        assert c.norm == "post"
         self.embedding = nn.Embedding(ours.vocab_size, c.d_model)
         self.register_buffer("positions", sinusoids(MAX_POSITIONS, c.d_model))
         self.dropout = nn.Dropout(c.dropout)
@@ -118,7 +95,10 @@ class TorchPeer(nn.Module):
                 layer.dropout = 0.0
             elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
                 layer.dropout.p = 0.0  # after the ReLU
-        _fill(self, torch_weights(ours))
+        missing, unexpected = self.load_state_dict(torch_weights(ours), strict=False)
+        assert not unexpected
+        biases = {name for name, _ in self.named_parameters() if name.endswith("bias")}
+        assert {*missing} <= {"positions", *biases}  # PyTorch sets those of attention to zero
 
     def forward(self, pairs: PaddedPairs) -> Tensor:
         """Logits, [B, T, V]."""
@@ -141,21 +121,18 @@ class TorchPeer(nn.Module):
 
 
 class MarianPeer(nn.Module):
-    """Hugging Face's ``MarianMTModel``."""
+    """Hugging Face's ``MarianMTModel``, converted as ``mt-export`` converts it."""
 
     def __init__(self, ours: Transformer):
         super().__init__()
         from transformers import MarianConfig, MarianMTModel
 
-        c = _post_norm(ours.config)
         settings = model_settings(ours, MAX_POSITIONS)
         self.model = MarianMTModel(MarianConfig(**settings, attn_implementation="sdpa"))
-        for module in self.model.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.eps = c.layer_norm_eps
-        table = sinusoids(MAX_POSITIONS, c.d_model)
-        positions = {f"model.{side}.embed_positions.weight": table for side in _STACKS}
-        _fill(self.model, {**marian_weights(ours), **positions})
+        weights = convert_weights(ours, MAX_POSITIONS)
+        _, unexpected = self.model.load_state_dict(weights, strict=False)
+        assert not unexpected
+        self.model.tie_weights()
 
     def forward(self, pairs: PaddedPairs) -> Tensor:
         """Logits, [B, T, V]."""
@@ -164,42 +141,23 @@ class MarianPeer(nn.Module):
         return self.model(**ids, attention_mask=mask, use_cache=False).logits
 
 
-class PeerStep:
-    """One update of a peer, with the interface of ``TrainStep`` and the same fused Adam."""
-
-    def __init__(self, peer: nn.Module, config: OptimizerConfig, smoothing: float, precision: str):
-        self._peer, self._smoothing, self._precision = peer, smoothing, precision
-        self.optimizer = torch.optim.Adam(
-            peer.parameters(), betas=(config.beta1, config.beta2), eps=config.eps, fused=True
+def peer_loss(
+    peer: nn.Module, pairs: PaddedPairs, smoothing: float, precision: str, reduction: str
+) -> Tensor:
+    """Cross entropy, ``mean`` or ``sum`` over target tokens; in fp32 under autocast, too."""
+    with autocast(pairs.src.device, precision):
+        return F.cross_entropy(
+            peer(pairs).flatten(0, 1),
+            pairs.tgt_out.flatten(),
+            ignore_index=PAD,
+            reduction=reduction,
+            label_smoothing=smoothing,
         )
 
-    def __call__(
-        self, micro_batches: Sequence[PaddedPairs], num_targets: int, lr: float, seed: int
-    ) -> Tensor:
-        """Returns the loss, summed over target tokens."""
-        torch.manual_seed(seed)
-        self.optimizer.param_groups[0]["lr"] = lr
-        self.optimizer.zero_grad(set_to_none=True)
-        device = micro_batches[0].src.device
-        total = torch.zeros((), device=device)
-        for pairs in micro_batches:
-            with autocast(device, self._precision):  # computes cross_entropy in fp32
-                loss = F.cross_entropy(
-                    self._peer(pairs).flatten(0, 1),
-                    pairs.tgt_out.flatten(),
-                    ignore_index=PAD,
-                    reduction="sum",
-                    label_smoothing=self._smoothing,
-                )
-            (loss / num_targets).backward()
-            total += loss.detach()
-        self.optimizer.step()
-        return total
 
-
-# Weights.
-
-_STACKS = ("encoder", "decoder")
+def peer_adam(peer: nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Adam with the constants of the paper, fused as ours."""
+    return torch.optim.Adam(peer.parameters(), lr=lr, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
 def torch_weights(ours: Transformer) -> dict[str, Tensor]:
@@ -208,8 +166,9 @@ def torch_weights(ours: Transformer) -> dict[str, Tensor]:
     Its ``in_proj_weight`` is W^Q, W^K and W^V, stacked.
     """
     w = dict(ours.named_parameters())
+    cross_kv = ours.source_projection.proj.weight.chunk(len(ours.decoder))  # [2D, D] a layer
     theirs: dict[str, Tensor] = {"embedding.weight": w["embedding.weight"]}
-    for stack, layers in zip(_STACKS, (ours.encoder, ours.decoder), strict=True):
+    for stack, layers in (("encoder", ours.encoder), ("decoder", ours.decoder)):
         for i in range(len(layers)):
             mine, name = f"{stack}.{i}", f"transformer.{stack}.layers.{i}"
             own = f"{mine}.self_attention"
@@ -217,7 +176,7 @@ def torch_weights(ours: Transformer) -> dict[str, Tensor]:
             theirs[f"{name}.self_attn.out_proj.weight"] = w[f"{own}.out_proj.weight"]
             if stack == "decoder":
                 cross = f"{mine}.cross_attention"
-                projections = (w[f"{cross}.q_proj.weight"], cross_keys_and_values(ours, i))
+                projections = (w[f"{cross}.q_proj.weight"], cross_kv[i])
                 theirs[f"{name}.multihead_attn.in_proj_weight"] = torch.cat(projections)
                 theirs[f"{name}.multihead_attn.out_proj.weight"] = w[f"{cross}.out_proj.weight"]
             for kind in ("weight", "bias"):
@@ -226,118 +185,3 @@ def torch_weights(ours: Transformer) -> dict[str, Tensor]:
                 for k in (1, 2) if stack == "encoder" else (1, 2, 3):
                     theirs[f"{name}.norm{k}.{kind}"] = w[f"{mine}.residual{k}.norm.{kind}"]
     return theirs
-
-
-def cross_keys_and_values(ours: Transformer, layer: int) -> Tensor:
-    """[2D, D]: W^K and W^V of the cross-attention of a decoder layer, stacked."""
-    return ours.source_projection.proj.weight.chunk(len(ours.decoder))[layer]
-
-
-_MARIAN_NAMES = {
-    "self_attn": "self_attn",
-    "multihead_attn": "encoder_attn",
-    "linear1": "fc1",
-    "linear2": "fc2",
-    "norm1": "self_attn_layer_norm",
-    "norm2": "encoder_attn_layer_norm",
-    "norm3": "final_layer_norm",
-}
-"""Marian's name for each part of a decoder layer of ``nn.Transformer``."""
-
-
-def marian_weights(ours: Transformer) -> dict[str, Tensor]:
-    """Our weights under the names of ``MarianMTModel``."""
-    torch_names = torch_weights(ours)
-    theirs = {"model.shared.weight": torch_names.pop("embedding.weight")}
-    for name, weight in torch_names.items():
-        _, stack, _, i, part, kind = name.split(".", 5)
-        marian = _MARIAN_NAMES[part]
-        if (stack, part) == ("encoder", "norm2"):  # the last norm of an encoder layer
-            marian = _MARIAN_NAMES["norm3"]
-        layer = f"model.{stack}.layers.{i}.{marian}"
-        if kind == "in_proj_weight":
-            for projection, rows in zip("qkv", weight.chunk(3), strict=True):
-                theirs[f"{layer}.{projection}_proj.weight"] = rows
-        else:
-            theirs[f"{layer}.{kind}"] = weight
-    return theirs
-
-
-def _fill(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Copies weights into a module; its other parameters are biases and are set to zero."""
-    parameters = dict(module.named_parameters())
-    assert weights.keys() <= parameters.keys(), weights.keys() - parameters.keys()
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            if name in weights:
-                parameter.copy_(weights[name])
-            else:
-                assert name.endswith("bias"), name
-                parameter.zero_()
-
-
-def _post_norm(config: ModelConfig) -> ModelConfig:
-    """The config, which the peers must support."""
-    assert config.norm == "post"
-    assert config.positions == "sinusoidal"
-    assert config.key_size * config.num_heads == config.d_model
-    assert config.value_size * config.num_heads == config.d_model
-    return config
-
-
-# The variants.
-
-
-@dataclass
-class Variant:
-    """A model and how to update it."""
-
-    name: str
-    model: nn.Module
-    step: Callable[[Update, float, int], Tensor]
-    """(pairs, learning rate, seed) → the loss, summed over target tokens."""
-    loss: float = 0.0
-    """Loss per target token before any update."""
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of each round."""
-    peak_bytes: int = 0
-    """Peak memory on a GPU, without that of the other variants."""
-
-    @property
-    def precision(self) -> str:
-        return self.name.split("-")[1]
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory between updates in bytes: weights, gradients and the two moments of Adam."""
-        return 4 * sum(p.nbytes for p in self.model.parameters() if p.requires_grad)
-
-
-def build(names: list[str], config: ModelConfig, vocab_size: int, world: World) -> list[Variant]:
-    """All variants, with the same initial weights."""
-    torch.manual_seed(1)
-    initial = Transformer(config, vocab_size)
-    return [build_one(name, initial, world) for name in names]
-
-
-def build_one(name: str, initial: Transformer, world: World) -> Variant:
-    kind, precision = name.split("-")[:2]
-    if kind == "ours":
-        dropout: dict[str, Any] = {WITH_DROPOUT[name]: 0.1} if name in WITH_DROPOUT else {}
-        model = Transformer(replace(initial.config, **dropout), initial.vocab_size)
-        model.load_state_dict(initial.state_dict())
-        model.to(world.device)
-        kernel = choose_kernels("auto", precision, world.device).products
-        step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world, kernel=kernel)
-
-        def update(work: Update, lr: float, seed: int) -> Tensor:
-            return step([work.ours], work.tgt_tokens, lr, seed).loss
-
-        return Variant(name, model, update)
-    peer = (TorchPeer if kind == "torch" else MarianPeer)(initial).to(world.device)
-    peer_step = PeerStep(peer, OptimizerConfig(), SMOOTHING, precision)
-
-    def peer_update(work: Update, lr: float, seed: int) -> Tensor:
-        return peer_step(work.padded, work.tgt_tokens, lr, seed)
-
-    return Variant(name, peer.train(), peer_update)

@@ -1,27 +1,21 @@
 """Whole training runs: mt-train and its peers, each as its users run it, for ten minutes.
 
-    python scripts/bench/real_run.py --corpus multi30k --model tiny    all that are installed
+    python scripts/bench/real_run.py --corpus multi30k --model tiny    mt-train and all peers
     python scripts/bench/real_run.py --run mt-train --run bf16='train.precision=bf16'
-    python scripts/bench/real_run.py --run mt-train --run before=../old: --slice-minutes 1
-    python scripts/bench/real_run.py --run mt-train --run later=mt-train: --minutes 24 \\
-       --slice-minutes 0.5 --head-start-minutes 18                     is an old process as fast?
-    python scripts/bench/real_run.py --read runs/mine runs/other       tokens/s of any run folder
+    python scripts/bench/real_run.py --run before=../old: --run now= --slice-minutes 1
 
 Every run is a process of its own that prepares the data, trains, validates and writes checkpoints
-until its time is over. All read the same text with the same vocabulary, and have the same model
-(post-norm), peak learning rate, schedule, dropout, label smoothing, precision, and number of
-target tokens in an update. --run NAME is mt-train or a peer:
+until its time is over. All have the same text, vocabulary, model (post-norm), peak learning rate,
+schedule, dropout, label smoothing, precision, and number of target tokens in an update. --run NAME
+is mt-train or a peer:
 
-    torch           nn.Transformer in a plain loop over a shuffled, padding DataLoader
-    torch-sorted    the same loop with batches of similar length
-    marian          MarianMT in Hugging Face's Seq2SeqTrainer, grouped by length
+    torch     nn.Transformer in a plain loop, batches of similar length, padded
+    marian    MarianMT in Hugging Face's Seq2SeqTrainer, grouped by length
 
---run NAME='[WHAT:] WORDS' is a variant. WHAT is a peer or the folder of another checkout, whose
-mt-train runs (default: this one). WORDS are overrides of mt-train, and environment variables in
-capitals, such as LD_PRELOAD=libtcmalloc.so.4.
+--run NAME='[FOLDER:] OVERRIDES' is mt-train with other settings, or that of another checkout;
+--run again= repeats mt-train, and shows the noise.
 
---folder keeps everything: settings, logs, checkpoints, results.jsonl, report.md and plot.png. The
-same command continues after an interruption: runs that have finished are not repeated.
+The new folder --folder gets their logs and checkpoints, report.md and results.json.
 """
 
 import argparse
@@ -30,100 +24,92 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 
-from real_run_peers import PEERS, REQUIRED, Recipe
-from real_run_process import Process
-from real_run_report import Run, plot, read_folders, report
-from real_run_text import CORPORA, prepare
-from reporting import SHARED_DATA, argument_parser, run_main
+import shared
+from peers import model_config
+from real_run_peers import PEERS
+from real_run_report import Run, report
 
 from transformer_mt.cli.compose import override
-from transformer_mt.config import SourceConfig, config_dir
 from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
-from transformer_mt.files import write_text
 from transformer_mt.kernels.choice import choose_kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_SCRIPT = Path(__file__).with_name("real_run_peers.py")
+SAMPLE_SECONDS = 1.0
+"""Seconds between two measurements of memory and CPU time."""
+GRACE_SECONDS = 60.0
+"""Seconds that a run has to end after SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    if options.read:
-        print(read_folders(options.read))
-        return 0
-    plans = [Plan.parse(text) for text in options.run or available_runs()]
-    if not 0 <= (len(plans) - 1) * options.head_start_minutes < options.minutes:
-        raise InputError("--head-start-minutes of all runs together must be below --minutes")
+    plans = [Plan.parse(text) for text in options.run or ["mt-train", *PEERS]]
     names = [plan.name for plan in plans]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"two runs are called {repeated.pop()}: use NAME=… to rename one")
-    recipe = prepare(options)
+    folder = options.folder.resolve()
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} exists: delete it, or set --folder")
+    processes = [Process(plan, folder, common_settings(options)) for plan in plans]
+    status = 0
     try:
-        execute(plans, recipe, options)
-        status = 0
+        take_turns(processes, options)
     except KeyboardInterrupt:
         status = 130
-    runs = [Run.load(options.folder / plan.name) for plan in plans]
-    found = [run for run in runs if run is not None]
-    text = report(found, asdict(recipe) | {"corpus": options.corpus, "minutes": options.minutes})
+    runs = [process.run for process in processes if process.run.spans]
+    text = report(runs, f"{options.model} on {options.corpus}, {options.precision}")
     print(text)
-    write_text(options.folder / "report.md", text + "\n")
-    records = [json.dumps(run.figures()) + "\n" for run in found]
-    write_text(options.folder / "results.jsonl", "".join(records))
-    plot(found, options.folder / "plot.png")
+    (options.folder / "report.md").write_text(text + "\n", encoding="utf-8")
+    figures = json.dumps([run.figures() for run in runs], indent=1)
+    (options.folder / "results.json").write_text(figures)
     return status
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argument_parser(__doc__)
+    parser = shared.argument_parser(__doc__)
     add = parser.add_argument
-    models = sorted(path.stem for path in (config_dir() / "model").glob("*.yaml"))
     add("--run", action="append", help="a run; may be repeated (default: mt-train and all peers)")
     add("--minutes", type=float, default=10.0, help="minutes of each run (default: 10)")
-    add(
-        "--slice-minutes",
-        type=float,
-        help="let the runs take turns of this many minutes while the others are stopped "
-        "(default: one run after another)",
-    )
-    add(
-        "--head-start-minutes",
-        type=float,
-        default=0.0,
-        help="let each run begin so many minutes after the one before, and end with it",
-    )
+    turns = "let the runs take turns of this many minutes (default: one run after another)"
+    add("--slice-minutes", type=float, help=turns)
     add("--folder", type=Path, default=Path("runs/real_run"), help="default: runs/real_run")
-    add("--corpus", default="multi30k", choices=CORPORA, help="default: multi30k")
-    add("--data", type=Path, default=SHARED_DATA, help="the corpora (default: ../shared/data)")
-    add("--pairs", type=int, help="number of training pairs (default: all)")
-    add("--valid-pairs", type=int, default=1000, help="validation pairs (default: 1000)")
+    shared.add_model(parser, "small")
+    shared.add_corpus(parser)
     add("--vocab", type=int, default=8000, help="pieces of the vocabulary (default: 8000)")
-    add("--model", default="small", choices=models, help="configs/model/*.yaml (default: small)")
     add("--precision", default="auto", choices=["auto", "fp32", "bf16"], help="default: auto")
     add("--batch-tokens", type=int, default=2048, help="target tokens per update (default: 2048)")
-    add("--peak-lr", type=float, default=1e-3, help="peak learning rate (default: 1e-3)")
-    add("--warmup-steps", type=int, default=400, help="updates of warm-up (default: 400)")
     add("--validate-every", type=int, default=250, help="updates (default: 250)")
-    add("--log-every", type=int, default=10, help="updates between two records (default: 10)")
-    add("--read", type=Path, nargs="+", metavar="RUN", help="only read the logs of these folders")
     options = parser.parse_args(arguments)
-    positive = ("minutes", "valid_pairs", "batch_tokens", "peak_lr", "warmup_steps")
-    for key in (*positive, "slice_minutes", "validate_every", "log_every"):
-        if getattr(options, key) is not None and getattr(options, key) <= 0:
-            raise InputError(f"--{key.replace('_', '-')} must be above 0")
-    if options.head_start_minutes and not options.slice_minutes:
-        raise InputError("--head-start-minutes is for runs in turns: set --slice-minutes, too")
+    shared.check_positive(options, "minutes", "slice_minutes", "batch_tokens", "validate_every")
     chosen = choose_kernels("auto", options.precision, pick_device("auto"))
     options.precision = chosen.precision
     return options
+
+
+def common_settings(options: argparse.Namespace) -> list[str]:
+    """The settings of mt-train that all runs have, except for their folders."""
+    train, valid = shared.CORPORA[options.corpus](options.data.resolve())
+    config = model_config(options.model)
+    return [
+        *shared.data_settings(train, valid),
+        *("cleaning=none", f"tokenizer.vocab_size={options.vocab}"),
+        *(f"model={options.model}", f"model.norm={config.norm}"),
+        f"model.layer_norm_eps={config.layer_norm_eps}",
+        *("schedule=inverse_sqrt", "schedule.peak_lr=1e-3", "schedule.warmup_steps=400"),
+        f"train.batch_tokens={options.batch_tokens}",
+        *("train.max_steps=1000000", f"train.precision={options.precision}", "train.log_every=10"),
+        f"train.validate_every={options.validate_every}",
+        f"train.checkpoint_every={options.validate_every}",
+    ]
 
 
 # The runs.
@@ -137,137 +123,133 @@ class Plan:
     peer: str | None = None
     checkout: Path = ROOT
     overrides: tuple[str, ...] = ()
-    environment: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> "Plan":
-        """Reads ``NAME`` or ``NAME='[WHAT:] WORDS'``."""
+        """Reads ``NAME`` or ``NAME='[FOLDER:] OVERRIDES'``."""
         name, given, rest = text.partition("=")
-        if not re.fullmatch(r"[\w.-]+", name) or name == "data":
+        if not re.fullmatch(r"[\w.-]+", name):
             raise InputError(f"--run {text}: a name has letters, digits, '.', '_' and '-'")
-        what, colon, words = rest.partition(":")
-        if not given:
-            what, words = name, ""
-            if name not in ("mt-train", *PEERS):
-                raise InputError(f"no run {name!r}; there are: mt-train, {', '.join(PEERS)}")
-        elif not colon or re.search(r"[=\s]", what):  # a colon inside an override
-            what, words = "mt-train", rest
-        environment, overrides = {}, []
-        for word in shlex.split(words):
-            key, _, value = word.partition("=")
-            if re.fullmatch(r"[A-Z][A-Z0-9_]*", key):
-                environment[key] = value
-            else:
-                overrides.append(word)
-        if what in PEERS:
-            if missing := missing_packages(what):
-                raise InputError(f"{what} is not installed: pip install {' '.join(missing)}")
-            if overrides:
-                raise InputError(f"--run {text}: {what} takes environment variables only")
-            return cls(name, what, environment=environment)
-        checkout = ROOT if what == "mt-train" else Path(what).resolve()
-        if not (checkout / "pyproject.toml").is_file():
-            raise InputError(f"--run {text}: {what} is neither a peer nor a checkout")
-        return cls(name, None, checkout, tuple(overrides), environment)
+        if not given and name in PEERS:
+            if name == "marian":
+                shared.require("transformers", "the run marian")
+                shared.require("accelerate", "the run marian")
+            return cls(name, name)
+        if not given and name != "mt-train":
+            raise InputError(f"no run {name!r}; there are: mt-train, {', '.join(PEERS)}")
+        words, checkout = shlex.split(rest), ROOT
+        if words and words[0].endswith(":"):
+            checkout = Path(words.pop(0).removesuffix(":")).resolve()
+            if not (checkout / "pyproject.toml").is_file():
+                raise InputError(f"--run {text}: {checkout} is not a checkout")
+        return cls(name, None, checkout, tuple(words))
 
-    def command(self, folder: Path, recipe: Recipe) -> list[str]:
+    def command(self, settings: Sequence[str]) -> list[str]:
         """The command line of the run."""
         if self.peer is not None:
-            return [sys.executable, str(PEERS_SCRIPT), self.peer, str(folder)]
+            return [sys.executable, str(PEERS_SCRIPT), self.peer, *settings]
         project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))
         module, _, function = project["project"]["scripts"]["mt-train"].partition(":")
         start = f"from {module} import {function}; {function}()"
         # -P: otherwise the package of the working folder would come before that of the checkout.
-        program = [sys.executable, "-P", "-c", start]
-        return [*program, *mt_train_overrides(folder, recipe), *self.overrides]
-
-    def environ(self) -> dict[str, str]:
-        """All environment variables of the run."""
-        path = filter(None, [str(self.checkout), os.environ.get("PYTHONPATH", "")])
-        return {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(path)}
+        return [sys.executable, "-P", "-c", start, *settings, *self.overrides]
 
 
-def available_runs() -> list[str]:
-    """mt-train and the peers that are installed."""
-    found = ["mt-train"]
-    for name in PEERS:
-        if missing := missing_packages(name):
-            print(f"{name} is left out: {' and '.join(missing)} not installed", file=sys.stderr)
-        else:
-            found.append(name)
-    return found
+class Process:
+    """A run in progress, in a process group of its own that can be stopped and continued."""
+
+    def __init__(self, plan: Plan, folder: Path, settings: Sequence[str]):
+        what = plan.peer or " ".join([f"mt-train of {plan.checkout}", *plan.overrides])
+        self.run = Run(plan.name, folder / plan.name, what)
+        folders = {"run_dir": self.run.folder / "run", "cache_dir": self.run.folder / "cache"}
+        own = [override(key, path) for key, path in folders.items()]
+        self._command = plan.command([*own, *settings])
+        path = filter(None, [str(plan.checkout), os.environ.get("PYTHONPATH", "")])
+        self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time that the run has had, without that of other runs' turns."""
+        return sum(end - start for start, end in self.run.spans)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def go(self, seconds: float) -> None:
+        """Starts or continues the run, measures it for so long, and stops it."""
+        print(f"{self.run.name}: {self.seconds / 60:.1f} min done", file=sys.stderr)
+        start = time.time()
+        self.run.spans.append((start, start))
+        if self._process is None:
+            self._process = self._start()
+        self._signal(signal.SIGCONT)
+        while self.is_running and (left := start + seconds - time.time()) > 0:
+            try:
+                self._process.wait(min(SAMPLE_SECONDS, left))
+            except subprocess.TimeoutExpired:
+                used = shared.usage(self._process.pid)
+                if used.memory:
+                    self.run.samples.append((time.time(), used.memory, used.cpu_seconds))
+            self.run.spans[-1] = (start, time.time())
+        self.run.spans[-1] = (start, time.time())
+        self._signal(signal.SIGSTOP)
+
+    def finish(self, reason: str) -> None:
+        """Ends the run, unless that is done."""
+        if self._process is None or self.run.end:
+            return
+        status = self._process.poll()
+        if status is not None:
+            self.run.end = f"ended with status {status}"
+            log = self.run.folder / "output.log"
+            print(f"{self.run.name} {self.run.end}: see {log}", file=sys.stderr)
+            return
+        self.run.end = reason
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            self._process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self.run.folder.mkdir(parents=True)
+        with (self.run.folder / "output.log").open("wb") as output:
+            output.write(f"$ {shlex.join(self._command)}\n".encode())
+            output.flush()
+            return subprocess.Popen(
+                self._command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, number)
 
 
-def missing_packages(peer: str) -> list[str]:
-    return [name for name in REQUIRED.get(peer, ()) if not find_spec(name)]
-
-
-def mt_train_overrides(folder: Path, recipe: Recipe) -> list[str]:
-    """The settings of mt-train that make its run comparable with the peers'."""
-    train, valid = (
-        [SourceConfig(src=f"{recipe.data}/{split}.src", tgt=f"{recipe.data}/{split}.tgt")]
-        for split in ("train", "valid")
-    )
-    return [
-        override("run_dir", folder / "run"),
-        override("cache_dir", folder / "cache"),
-        *("data=files", "data.src_lang=en", "data.tgt_lang=de"),
-        *(override("data.train", train), override("data.valid", valid)),
-        *("cleaning=none", f"data.cleaning.max_tokens={recipe.max_tokens}"),
-        override("tokenizer.path", f"{recipe.data}/tokenizer.model"),
-        *(f"model={recipe.model}", "model.norm=post"),
-        *("schedule=inverse_sqrt", f"schedule.peak_lr={recipe.peak_lr}"),
-        f"schedule.warmup_steps={recipe.warmup_steps}",
-        f"train.batch_tokens={recipe.batch_tokens}",
-        f"train.max_steps={recipe.max_steps}",
-        f"train.precision={recipe.precision}",
-        f"train.label_smoothing={recipe.label_smoothing}",
-        f"train.log_every={recipe.log_every}",
-        f"train.validate_every={recipe.validate_every}",
-        f"train.checkpoint_every={recipe.validate_every}",
-        f"train.seed={recipe.seed}",
-    ]
-
-
-def execute(plans: Sequence[Plan], recipe: Recipe, options: argparse.Namespace) -> None:
-    """Runs all that have not finished, one after another or in turns."""
-    processes: dict[int, Process] = {}  # by position
-    for number, plan in enumerate(plans):
-        folder = options.folder.resolve() / plan.name
-        found, asked = Run.load(folder), plan_words(plan)
-        if found is not None and found.plan != asked:
-            raise InputError(f"{folder} is a run with other settings: delete it, or rename --run")
-        if found is not None and found.finished:
-            print(f"{plan.name}: finished earlier", file=sys.stderr)
-        else:
-            run = Run(plan.name, folder, asked)
-            processes[number] = Process(run, plan.command(folder, recipe), plan.environ())
-    head_start = 60 * options.head_start_minutes
+def take_turns(processes: Sequence[Process], options: argparse.Namespace) -> None:
+    """Lets all runs have their minutes, one after another or in turns."""
+    limit = 60 * options.minutes
     turn = 60 * (options.slice_minutes or options.minutes)
     try:
-        while not all(process.has_ended for process in processes.values()):
-            for number, process in processes.items():
-                limit = 60 * options.minutes - number * head_start
-                previous = processes.get(number - 1)
-                waits = previous and not previous.has_ended and previous.seconds < head_start
-                if process.has_ended or waits:
-                    continue
+        while running := [process for process in processes if not process.run.end]:
+            for process in running:
                 process.go(min(turn, limit - process.seconds))
                 if not process.is_running or limit - process.seconds <= 0.1:
                     process.finish("time limit")
-    except BaseException:
-        for process in processes.values():
+    finally:
+        for process in processes:
             process.finish("interrupted")
-        raise
-
-
-def plan_words(plan: Plan) -> list[str]:
-    """The plan as words, to compare it with that of an earlier run."""
-    variables = [f"{key}={value}" for key, value in plan.environment.items()]
-    return [plan.peer or f"mt-train of {plan.checkout}", *variables, *plan.overrides]
 
 
 if __name__ == "__main__":
     # Runs that wait for their turn are stopped: they must not stay behind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    run_main(main)
+    shared.run_main(main)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.model_folders import JOB, write_model
@@ -12,7 +13,7 @@ from support.random_weights import random_transformer
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.config import ExportJob, ModelConfig, SearchConfig
+from transformer_mt.config import DecodeConfig, ExportJob, ModelConfig, SearchConfig
 from transformer_mt.conversion.transformers_model import (
     check_shape,
     convert_weights,
@@ -21,10 +22,11 @@ from transformer_mt.conversion.transformers_model import (
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
-FIXTURE = Path(__file__).parents[2] / "e2e/fixtures/run_2_3"
+FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/run_2_3"
 
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "post": ("MarianMTModel", {}),
@@ -125,7 +127,7 @@ def test_logits_are_equal(transformers: Any, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("tied", ["decoder", "none"])
 def test_vocabularies_of_different_sizes(transformers: Any, tied: str) -> None:
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    layers: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1}
     config = ModelConfig(d_model=16, d_ff=32, num_heads=2, tied_embeddings=tied, **layers)
     torch.manual_seed(1)
     ours = Transformer(config, 290, src_vocab_size=310).eval()
@@ -140,10 +142,14 @@ def test_vocabularies_of_different_sizes(transformers: Any, tied: str) -> None:
         torch.testing.assert_close(b, a, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("settings", "arguments"),
-    [({"beam_size": 1}, {"num_beams": 1}), ({"beam_size": 4, "length_penalty": 0.0}, {})],
-)
+SEARCHES = [
+    ({"beam_size": 1}, {"num_beams": 1, "length_penalty": 1.0, "early_stopping": False}),
+    ({"beam_size": 4, "length_penalty": 0.0}, {"num_beams": 4, "length_penalty": 0.0}),
+]
+"""Searches that are the same in both libraries: greedy, and by beam without a length penalty."""
+
+
+@pytest.mark.parametrize(("settings", "arguments"), SEARCHES)
 def test_translations_are_equal(
     transformers: Any, settings: dict[str, Any], arguments: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -158,8 +164,50 @@ def test_translations_are_equal(
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(output)
     batch = their_tokenizer(lines, padding=True, return_tensors="pt")
     assert set(batch) == {"input_ids", "attention_mask"}
-    found = theirs.generate(**batch, **(arguments or {"length_penalty": 0.0}))
+    found = theirs.generate(**batch, **arguments)
     assert their_tokenizer.batch_decode(found, skip_special_tokens=True) == expected
+
+
+@pytest.mark.parametrize(("settings", "arguments"), SEARCHES)
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_searches_of_random_models_are_equal(
+    transformers: Any,
+    norm: str,
+    settings: dict[str, Any],
+    arguments: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    limit = 12
+    model = write_random(tmp_path / "model", {"norm": norm})
+    rng = np.random.default_rng(1)
+    sources = [rng.integers(4, 290, n).tolist() for n in rng.integers(1, 15, 60)]
+    config = DecodeConfig(**settings, max_length=limit, max_extra_tokens=limit)
+    found = TorchEngine([model], config).search(sources, 1)
+    expected = [best.tokens for (best,) in found]
+
+    def end_at_limit(tokens: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Only the end may follow at the limit, with its score, as in our search."""
+        if tokens.shape[1] <= limit:  # the start symbol included
+            return scores
+        ends = torch.full_like(scores, -torch.inf)
+        ends[:, EOS] = scores[:, EOS]
+        return ends
+
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(exported(tmp_path / "model")).eval()
+    theirs.generation_config.forced_eos_token_id = None
+    rows = [torch.tensor([*source, EOS]) for source in sources]
+    src = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+    output = theirs.generate(
+        src,
+        attention_mask=(src != PAD).long(),
+        logits_processor=transformers.LogitsProcessorList([end_at_limit]),
+        max_length=None,
+        max_new_tokens=limit + 1,
+        **arguments,
+    )
+    translations = [[i for i in row if i not in (BOS, EOS, PAD)] for row in output.tolist()]
+    assert [(a, b) for a, b in zip(translations, expected, strict=True) if a != b] == []
+    assert len({tuple(tokens) for tokens in expected}) > 10
 
 
 @pytest.mark.parametrize(
