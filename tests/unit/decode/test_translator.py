@@ -268,13 +268,15 @@ def test_special_symbols_are_never_generated(translator: Settings, tokenizer: To
     assert found.score == pytest.approx(found.tokens * (1 - total) + (0 - total))
 
 
-@pytest.mark.parametrize(("byte", "text"), [("<0xFF>", "\ufffd"), ("<0x0A>", " ")])
-def test_any_bytes_give_one_line_of_text(
-    translator: Settings, tokenizer: Tokenizer, byte: str, text: str
-) -> None:
-    model = constant_model(tokenizer, {byte: 3.0, "a": 2.9, "</s>": 0.0})
-    (best,) = translator(model, beam_size=9, max_extra_tokens=0).translate_nbest(["the dog"], 9)
-    assert set("".join(t.text for t in best)) == {"a", text}
+def test_bytes_give_text(translator: Settings, tokenizer: Tokenizer) -> None:
+    model = constant_model(tokenizer, {"<0xFF>": 3.0, "</s>": 0.0})
+    (found,) = translator(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
+    assert set(found) == {"\ufffd"}
+    model = constant_model(tokenizer, {"<0x0A>": 0.2, "a": 0.1, "b": 0.0, "</s>": -0.1})
+    (best,) = translator(model, beam_size=60, max_extra_tokens=2).translate_nbest(["a"], 60)
+    texts = {t.text for t in best}
+    assert {"", "a", "ab", "a b", "a  b"} <= texts
+    assert not any("\n" in text for text in texts)
 
 
 WEIRD = {

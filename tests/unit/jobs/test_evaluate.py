@@ -225,18 +225,6 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, compared.splitlines())) <= 80
 
 
-def test_empty_references_are_reported(files: Files, scores: Json) -> None:
-    hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
-    _, err = scores(hypotheses=[hypotheses], references=[reference])
-    assert "2 of 4 lines of a reference are empty" in err
-
-
-@pytest.mark.parametrize("code", ["german", "d e", "", "1"])
-def test_invalid_language_code(code: str) -> None:
-    with pytest.raises(InputError, match="is not a language code, such as de, pt-BR or zh_Hans"):
-        EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
-
-
 def test_files_of_different_lengths_are_named(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,22 +356,6 @@ def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) ->
     )
     with pytest.raises(InputError, match=r"^2 lines in .*src2 but 1 in .*short"):
         scores(model=str(model), source=source, references=[short])
-
-
-def test_a_test_set_of_sacrebleu_for_a_model(
-    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(name: str, langs: str) -> TestSet:
-        assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
-        return TestSet(references={"ref": OTHER[1:3]}, source=SOURCE[1:3])
-
-    monkeypatch.setattr(evaluate_job, "load_testset", load)
-    rows, _ = scores(model=str(model), testset="wmt14/full")
-    network, tokenizer, job = model_folder.load_model(model)
-    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    expected = by_hand(translator.translate(SOURCE[1:3]), OTHER[1:3])
-    assert [row["score"] for row in rows[:3]] == expected
-    assert rows[0]["segments"] == 2
 
 
 def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(

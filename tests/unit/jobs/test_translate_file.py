@@ -20,7 +20,7 @@ from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
-from transformer_mt import progress_reporter, run_layout
+from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
@@ -271,23 +271,6 @@ def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> Non
     assert target.read_text() == expected
 
 
-def test_progress_without_a_terminal(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(progress_reporter, "_LOG_INTERVAL", 0.0)
-    interrupt(files)
-    caplog.clear()
-    run(files, UpperCase())
-    assert [line.split(" lines")[0] for line in caplog.messages] == [
-        "resuming: 20 of 35",
-        "translated: 30 of 35",
-        "translated: 35 of 35",
-        "translated: 35 of 35",
-    ]
-    assert caplog.messages[1].endswith(" left")
-    assert " lines/s, " in caplog.messages[1]
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
@@ -374,32 +357,6 @@ def test_a_model_with_tags_resumes(
     translate_file(job)
     assert firsts == []
     assert "resuming: 25 of 25 lines are done" in caplog.messages
-
-
-def test_different_beam_or_model_is_a_different_job(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    source.write_text("\n".join(TEXT[:25]))
-
-    def translate_without_joining(**settings: Any) -> None:
-        monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())
-        settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
-        commands.translate(TranslateJob(input=str(source), output=str(target), **settings))
-
-    translate_without_joining()
-    firsts = record_chunks(monkeypatch)
-    translate_without_joining()
-    assert firsts == []
-    write_model(tmp_path / "other", seed=2)
-    for settings, differ in (
-        ({"beam_size": 1}, "beam_size"),
-        ({"format": "jsonl"}, "format, engine"),
-        ({"model": str(tmp_path / "other")}, "model"),
-    ):
-        with pytest.raises(InputError, match=rf"3 finished chunks .*\({differ}\)"):
-            translate_without_joining(**settings)
-    assert firsts == []
 
 
 def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:

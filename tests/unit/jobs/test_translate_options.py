@@ -379,14 +379,8 @@ def test_settings_that_change_the_output_make_a_different_job(
     monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
-        job = TranslateJob(
-            model=str(model),
-            device="cpu",
-            input=str(source),
-            output=str(tmp_path / "out"),
-            engine="torch",
-            **settings,
-        )
+        own = {"model": str(model), "input": str(source), "output": str(tmp_path / "out")}
+        job = TranslateJob(**{**own, "device": "cpu", "engine": "torch", **settings})
         try:
             commands.translate(job)
             return False
@@ -398,7 +392,8 @@ def test_settings_that_change_the_output_make_a_different_job(
     path = write_lines(tmp_path / "aligned", ["a"] * 5)
     assert not new()
     for settings in (
-        {"min_length": 1},
+        {"beam_size": 1},
+        {"model": str(second)},
         {"ensemble": [str(second)]},
         {"compute_type": "bfloat16"},
         {"sampling": True},

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece as spm
 import torch
 from support.model_folders import JOB
-from support.models import make_tokenizer, make_translator, random_lines, random_model
+from support.models import make_tokenizer, make_translator, random_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import check_shape
@@ -57,38 +55,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
-
-
-SHAPES: list[dict[str, Any]] = [
-    {"positions": "learned", "max_positions": 30},
-    {"norm": "pre", "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 1},
-]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@torch.inference_mode()
-def test_converted_folder_is_a_plain_ctranslate2_model(folder: Path, shape: dict[str, Any]) -> None:
-    """With two libraries only and their defaults, tokens have the same probabilities."""
-    torch.manual_seed(1)
-    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
-    model = Transformer(config, 330).eval()
-    for parameter in model.parameters():
-        parameter += torch.randn_like(parameter) / 10  # biases and norms too
-    place = find_or_convert(random_weights(folder, model), "float32")
-
-    pieces = spm.SentencePieceProcessor(model_file=str(place / "tokenizer.model"))
-    sources, targets = random_lines(20, 6), random_lines(20, 6, seed=2)
-    answers = ct2.Translator(str(place)).score_batch(
-        pieces.encode(sources, out_type=str), pieces.encode(targets, out_type=str)
-    )
-    for source, target, answer in zip(sources, targets, answers, strict=True):
-        src = Packed.from_sequences([[*pieces.encode(source), EOS]])
-        tgt = [*pieces.encode(target), EOS]
-        tgt_in = Packed.from_sequences([[BOS, *tgt[:-1]]])
-        logits = model.logits(model.decode(tgt_in, model.encode(src), src))
-        expected = logits.log_softmax(-1)[range(len(tgt)), tgt]
-        assert answer.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
 
 
 def test_converted_only_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

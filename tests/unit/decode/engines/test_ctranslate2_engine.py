@@ -90,10 +90,6 @@ MODELS = {
             4.0, 1.5, attention_bias=True, output_bias=True, activation="swish", layer_norm_eps=1e-5
         )
     ),
-    "untied": lambda: model_that_ends(
-        4.0, 1.5, tied_embeddings="none", scale_embeddings=False, activation="gelu"
-    ),
-    "pre, learned": lambda: model_that_ends(3.0, norm="pre", positions="learned", max_positions=40),
 }
 
 

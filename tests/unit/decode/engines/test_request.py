@@ -125,9 +125,11 @@ def test_the_engine_and_its_type(
 ) -> None:
     """They depend on whether the processor or the GPU is fast in bfloat16."""
     monkeypatch.setattr(converted_models, "check_available", lambda *_: None)
-    assert choose(engine, compute_type, device) == (slow_bf16, [])
-    monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: True)
-    assert choose(engine, compute_type, device) == (fast_bf16, [])
+    for is_fast, expected in ((False, slow_bf16), (True, fast_bf16)):
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=is_fast: fast)
+        chosen, messages = choose(engine, compute_type, device)
+        assert chosen == expected
+        assert messages == [] or compute_type == "fast"
 
 
 @needs_ctranslate2
