@@ -16,9 +16,7 @@ from support.hub_server import Hub
 from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
-from transformer_mt import checkpoint as ckpt
-from transformer_mt.cli import main as commands
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import resolved_job
 from transformer_mt.model_folder import load_model, write_config
@@ -61,23 +59,6 @@ def test_only_what_translation_needs_is_downloaded(hub: Hub, expected: list[str]
     translator = Translator.load(f"hf://{NAME}@v1", device="cpu", engine="torch")
     assert translator.translate(["a b", "c"]) == expected
     assert len(hub.downloads()) == 3  # not again
-
-
-def test_commands_and_ensembles_take_references(
-    hub: Hub, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, output = tmp_path / "in", tmp_path / "out"
-    source.write_text("a b\nc\n")
-    reference = f"hf://{NAME}"
-    commands.translate(
-        TranslateJob(model=reference, ensemble=[reference], input=str(source), output=str(output))
-    )
-    assert output.read_text().splitlines() == expected
-    (tmp_path / "ref").write_text("A B\nC\n")
-    commands.evaluate(
-        EvaluateJob(model=reference, source=str(source), references=[str(tmp_path / "ref")])
-    )
-    assert "BLEU" in capsys.readouterr().out
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub) -> None:
@@ -154,19 +135,6 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
         hub_models.resolve(reference)
     assert "\n" not in str(error.value)
     assert not any("safetensors" in path for path in hub.downloads()) or "gated" in reference
-
-
-def test_downloaded_files_are_verified(hub: Hub, tmp_path: Path) -> None:
-    weights = tmp_path / "model.safetensors"
-    ckpt.save_tensors(ckpt.parameters(load_model(MODEL)[0]), weights)
-    content = bytearray(weights.read_bytes())
-    files = hub_server.read_files(MODEL)
-    hub.push(NAME, files | {"model.safetensors": bytes(content)})
-    load_model(hub_models.resolve(f"hf://{NAME}"))
-    content[-1] ^= 1
-    hub.push(NAME, files | {"model.safetensors": bytes(content)})
-    with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wrong"):
-        load_model(hub_models.resolve(f"hf://{NAME}"))
 
 
 def test_fine_tuning_stays_with_the_commit_that_it_started_from(

@@ -1,9 +1,7 @@
 """Model folders: loading, also at one of the checkpoints; damage; the stored configuration."""
 
-import io
 import json
 import os
-import pickletools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -308,25 +306,3 @@ def test_an_unknown_setting_is_rejected(run_with_steps: Path) -> None:
     config.write_text(config.read_text().replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
     with pytest.raises(InputError, match=r"unknown setting train\.r_drop; another version wrote"):
         model_folder.read_config(run_with_steps)
-
-
-def is_pickle(content: bytes) -> bool:
-    try:
-        return any(
-            opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(content))
-        )
-    except Exception:
-        return False
-
-
-def test_nothing_in_a_run_folder_is_a_pickle(run_with_steps: Path) -> None:
-    assert is_pickle(b"\x80\x04K\x01.")  # the test can fail
-    model, _, _ = model_folder.load_model(run_with_steps, 20)
-    ckpt.save_tensors(ckpt.parameters(model), run_with_steps / run_layout.WEIGHTS)
-    files = [path for path in run_with_steps.rglob("*") if path.is_file()]
-    assert len(files) == 9
-    for path in files:
-        content = path.read_bytes()
-        assert not is_pickle(content), path
-        assert not content.startswith(b"PK"), path  # a torch.save archive
-        assert path.suffix in (".safetensors", ".json", ".yaml", ".model")

@@ -169,37 +169,6 @@ def test_whitespace_around_and_between_words_does_not_matter(translator: Setting
     assert spaced == [plain] * 3
 
 
-@pytest.mark.parametrize("line", [" ".join(WORDS * 4), "the " + "x" * 50])
-def test_long_lines_are_cut_before_words(
-    translator: Settings, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
-    start, parts = Transformer.init_decoder_state, []
-
-    def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
-        *ids, end = src.tokens.tolist()
-        assert end == EOS
-        parts.append(ids)
-        return start(model, src, beam_size)
-
-    monkeypatch.setattr(Transformer, "init_decoder_state", spy)
-    cutting = translator(max_source_tokens=12, max_extra_tokens=0, batch_tokens=1)
-    found = cutting.translate_nbest([line], 2)
-    assert (cutting.cut_lines, len(found[0])) == (1, 1)
-    assert max(map(len, parts)) <= 12
-
-    (ids,) = tokenizer.encode([line])
-    cuts, used = 0, []
-    while ids:  # together, in some order, they are the line
-        part = next(part for part in parts if part and ids[: len(part)] == part)
-        used.append(part)
-        ids = ids[len(part) :]
-        if ids and not tokenizer.pieces(ids)[0].startswith("▁"):
-            cuts += 1
-            assert not any(piece.startswith("▁") for piece in tokenizer.pieces([*part, ids[0]])[1:])
-    assert sorted(parts) == sorted({tuple(part): part for part in used}.values())  # each once
-    assert (cuts == 0) == (line == " ".join(WORDS * 4))
-
-
 def test_repeated_lines_are_translated_once(
     translator: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

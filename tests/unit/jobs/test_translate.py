@@ -18,12 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.model_folders import (
-    TEXT,
-    error_of,
-    translate_lines,
-    write_model,
-)
+from support.model_folders import JOB, TEXT, error_of, translate_lines, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -86,11 +81,15 @@ INPUTS = {
     "no text at all": (bytes(range(256)), None),
     "a mark in the middle": (b"a\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
     "surrogates": (b"\xed\xa0\x80\xed\xb0\x80 a\n", ["\ufffd" * 6 + " a"]),
+    "latin-1": (b"fine \xc3\xb6\n\xe4 dog\n\xff\xfe\n", ["fine ö", "\ufffd dog", "\ufffd\ufffd"]),
+    "space mark": ("the dog\nthe▁dog\n".encode(), ["the dog"] * 2),
     "unassigned": ("\U000e0001\uffff\U0010ffff\n".encode(), ["\U000e0001\uffff\U0010ffff"]),
 }
 COUNTED = {
+    "space mark": "1 line(s) contain ▁ (U+2581; the first: line 2), which is read as a space",
     "nul": "2 line(s) contain NUL characters (the first: line 1)",
     "surrogates": "1 line(s) were not valid UTF-8 (the first: line 1)",
+    "latin-1": "2 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+",
     "no text at all": "1 line(s) were not valid UTF-8 (the first: line 2)",
 }
 
@@ -122,17 +121,6 @@ def test_line_of_100000_characters(
     found = out.decode().split("\n")
     assert found == [*translate_lines(model, lines, **quick, batch_tokens=10**6), ""]
     assert err.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
-
-
-def test_invalid_utf8_is_counted(model: Path, translated: Callable[..., tuple[bytes, str]]) -> None:
-    data = "ok ö \ufffd\n".encode() + b"\xe4 dog\nthe \xed\xa0\x80\nfine\n\xff\xfe\n"
-    out, err = translated(data)
-    readable = ["ok ö \ufffd", "\ufffd dog", "the \ufffd\ufffd\ufffd", "fine", "\ufffd\ufffd"]
-    assert out.decode().split("\n")[:-1] == translate_lines(model, readable)
-    expected = (
-        "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"
-    )
-    assert err == f"mt-translate: {expected}\n"
 
 
 def test_utf_16_is_refused(model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -189,14 +177,13 @@ def test_a_closed_output_is_one_line(model: Path, monkeypatch: pytest.MonkeyPatc
         commands.translate(TranslateJob(model=str(model), device="cpu"))
 
 
-def test_alignment_needs_a_normalization_that_keeps_words(model: Path) -> None:
-    job = model_folder.read_config(model)
-    data = replace(job.data, normalization="moses_lowercase")
-    model_folder.write_config(model, replace(job, data=data))
-    with pytest.raises(
-        InputError, match=r"alignment=true does not work with data\.normalization=moses"
-    ):
-        commands.translate(TranslateJob(model=str(model), format="jsonl", alignment=True))
+def test_alignment_needs_a_normalization_that_keeps_words(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, replace(JOB, data=replace(JOB.data, normalization="moses_lowercase")))
+    message = error_of(capfd, model=str(folder), format="jsonl", alignment=True)
+    assert message.startswith("alignment=true does not work with data.normalization=moses_lower")
 
 
 @pytest.fixture
@@ -213,27 +200,6 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Translator, "translate_nbest", spy)
     return names
-
-
-def test_unwritable_conversion_falls_back_to_torch(
-    tmp_path: Path,
-    engines: list[str],
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folder, source = tmp_path / "model", tmp_path / "in"
-    write_model(folder)
-    source.write_text("the dog\n")
-    (folder / "ctranslate2").write_text("in the way")
-    monkeypatch.setenv("HOME", str(source))
-    settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
-    commands.translate(TranslateJob(device="cpu", **settings))
-    assert engines == ["torch"]
-    out, err = capfd.readouterr()
-    assert out == f"{translate_lines(folder, ['the dog'])[0]}\n"
-    assert err.startswith("mt-translate: cannot store the converted model: ")
-    assert err.endswith("; using engine=torch\n")
-    assert "cannot store the converted model" in error_of(capfd, engine="ctranslate2", **settings)
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json"])
@@ -319,13 +285,6 @@ def test_invalid_output_names(
     for key in ("input", "output"):
         with pytest.raises(InputError, match=f"{key}=-: leave {key} out for standard {key}"):
             TranslateJob(model="x", **{key: "-"})  # type: ignore[arg-type]
-
-
-def test_a_closed_input_is_one_line(model: Path) -> None:
-    command = f"{sys.executable} -m transformer_mt.cli translate model={model} device=cpu <&-"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "mt-translate: error: Bad file descriptor\n"
 
 
 def test_non_finite_scores_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

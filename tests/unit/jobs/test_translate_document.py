@@ -126,15 +126,9 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
 
 
 @pytest.mark.usefixtures("capitals")
-@pytest.mark.parametrize(
-    ("declared", "encoding", "letter"),
-    [("gb2312", "gbk", "镕"), ("Shift_JIS", "cp932", "①"), ("euc-kr", "cp949", "똠")],
-)
-def test_encodings_have_the_letters_of_their_extensions(
-    run: Run, declared: str, encoding: str, letter: str
-) -> None:
-    page = f"<meta charset={declared}><p>a {letter}"
-    assert run(page.encode(encoding)).decode(encoding) == page.replace("<p>a", "<p>A")
+def test_encodings_have_the_letters_of_their_extensions(run: Run) -> None:
+    page = "<meta charset=gb2312><p>a 镕"
+    assert run(page.encode("gbk")).decode("gbk") == page.replace("<p>a", "<p>A")
 
 
 @pytest.mark.usefixtures("capitals")

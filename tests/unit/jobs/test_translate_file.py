@@ -257,20 +257,6 @@ def test_other_files_in_the_folder_are_left_alone(files: tuple[Path, Path]) -> N
     assert [path.name for path in parts.iterdir()] == ["notes.txt"]
 
 
-def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> None:
-    source, target = files
-    expected = upper_case(source)
-
-    class Growing(UpperCase):
-        def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
-            with source.open("a") as file:
-                file.write("more\n" * 20)
-            return super().process_bytes(raw, first_line, stats)
-
-    run(files, Growing())
-    assert target.read_text() == expected
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"
@@ -372,20 +358,6 @@ def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
     expected = dict(zip(lines, translate_lines(model, lines, beam_size=1), strict=True))
     assert target.read_text() == "".join(f"{expected[line]}\n" for line in lines)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "ranks"]
-
-
-def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a line\n" * 999)[:-9])
-    argv = [f"model='{model}'", "device=cpu", "engine=torch", f"input='{tmp_path}/in.gz'"]
-    argv.append(f"output='{tmp_path}/out'")
-    ended = [rank.wait() for rank in start_ranks("translate", argv, tmp_path, 2)]
-    assert all(status for status, _, _ in ended)
-    printed = "".join(err for _, _, err in ended)
-    # The other rank reports a lost connection.
-    (message,) = (line for line in printed.splitlines() if "in.gz" in line)
-    assert message.startswith("mt-translate: error: ")
-    assert "in.gz: damaged or incomplete after line" in message
-    assert "Traceback" not in printed
 
 
 def test_jobs_of_other_functions_are_refused(

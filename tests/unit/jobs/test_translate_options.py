@@ -282,27 +282,12 @@ MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>
 MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        pytest.param({"engine": "ctranslate2"}, marks=needs_ctranslate2),
-        pytest.param(
-            {"split": "sentences"},
-            marks=pytest.mark.skipif(
-                find_spec("sentencex") is None,
-                reason="sentencex is not installed (the extra 'sentences')",
-            ),
-        ),
-    ],
-)
-def test_markup_is_kept(
-    second: Path, source: Path, run: Run, capfd: Any, settings: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("split", ["none", "sentences"])
+def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> None:
+    if split == "sentences":
+        pytest.importorskip("sentencex", reason="sentencex is not installed")
+    settings = {"split": split}
     source.write_text("".join(f"{line}\n" for line in MARKED))
-    if settings.get("engine") == "ctranslate2":  # logs the conversion once
-        commands.translate(TranslateJob(model=str(second), input=str(source), **settings))
-        capfd.readouterr()
     plain = run(model=str(second), **settings).splitlines()
     kept = run(model=str(second), markup="keep", **settings).splitlines()
     assert kept[2:4] == plain[2:4]

@@ -3,7 +3,6 @@
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,21 +273,3 @@ def test_what_is_not_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(InputError, match=r"pip install ctranslate2"):
         check_available("float32", "cpu")
-
-
-def test_missing_gpu_library(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = MODELS["post"]()
-    folder = converted(tmp_path / "m", model, tokenizer)
-    engine = ctranslate2_engine(folder, model, tokenizer, DecodeConfig())
-    translator = Translator(engine, tokenizer, PLAIN, DecodeConfig())
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
-
-    answer = SimpleNamespace(result=fail)
-    library = SimpleNamespace(translate_batch=lambda batch, **_: [answer] * len(batch))
-    monkeypatch.setattr(engine, "_translator", library)
-    with pytest.raises(InputError, match=r"libcublas\.so\.12 .* loaded; set engine=torch"):
-        translator.translate(["a b"])
