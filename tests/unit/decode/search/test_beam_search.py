@@ -68,6 +68,14 @@ def test_wide_beam_equals_enumeration(
             assert h.score == pytest.approx(score(h.log_prob, tuple(h.tokens), alpha))
 
 
+def test_enumeration_of_longer_translations() -> None:
+    table = Table(5, 4, eos_cost=0.8, ruled_out=0.0)
+    (found,) = search(table, [5], beam_size=364, alpha=0.6, nbest=364)  # 1 + 3 + 9 + … + 3⁵
+    possible = all_translations(table.of(0), 4, 5)
+    assert {tuple(h.tokens): h.log_prob for h in found} == possible
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
 @given(
     TABLES,
     st.lists(st.integers(0, 7), min_size=1, max_size=5),
