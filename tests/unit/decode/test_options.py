@@ -154,16 +154,6 @@ def test_a_prefix_may_end_inside_a_word(make: Make, tokenizer: Tokenizer) -> Non
     assert all(t.text.startswith("the ju") for (best,) in [sampled] for t in best)
 
 
-@pytest.mark.parametrize("settings", [{}, {"no_repeat_ngram": 1}])
-def test_unfinished_words_of_several_lines(make: Make, settings: dict[str, int]) -> None:
-    lines, prefixes = random_lines(6, 8), ["the la", "", "Über", "q", "the dog the do", "a, b"]
-    found = make(batch_tokens=300, **settings).translate_nbest(lines, 2, prefixes=prefixes)
-    for line, prefix, best in zip(lines, prefixes, found, strict=True):
-        assert all(t.text.startswith(prefix) for t in best)
-        ((alone, *_),) = make(**settings).translate_nbest([line], 2, prefixes=[prefix])
-        assert alone.text == best[0].text
-
-
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5, "top_p": 0.9}])
 def test_samples_depend_on_the_line_only(make: Make, settings: dict[str, float]) -> None:
     lines = random_lines(14, 8)

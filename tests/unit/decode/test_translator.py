@@ -191,29 +191,6 @@ def test_repeated_lines_are_translated_once(
     assert len(parts) == len(set(map(tuple, parts))) <= 6
 
 
-def test_parts_are_joined_in_order(translator: Settings, tokenizer: Tokenizer) -> None:
-    words = ["dog", "fox", "barn", "house", "red"]
-    longest = max(map(len, tokenizer.encode(words)))
-    one_by_one = translator(max_source_tokens=longest)
-    each = [best[0] for best in one_by_one.translate_nbest(words, 1)]
-    assert one_by_one.cut_lines == 0
-    pairs = [f"{a} {b}" for a in words for b in words]
-    cut = [
-        (pair, a, b)
-        for pair, ids in zip(pairs, tokenizer.encode(pairs), strict=True)
-        for a, b in [pair.split()]
-        if len(ids) > longest
-    ]
-    assert len(cut) > 5
-    found = one_by_one.translate_nbest([pair for pair, _, _ in cut], 1)
-    assert one_by_one.cut_lines == len(cut)
-    for (joined,), (_, a, b) in zip(found, cut, strict=True):
-        first, second = each[words.index(a)], each[words.index(b)]
-        assert joined.text == f"{first.text} {second.text}"
-        assert joined.score == pytest.approx(first.score + second.score, 1e-4)
-        assert joined.tokens == first.tokens + second.tokens
-
-
 def test_learned_positions_limit_both_sides(translator: Settings) -> None:
     model = random_model(positions="learned", max_positions=20)
     bounded = translator(model, max_extra_tokens=100)

@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.kernels import products
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -203,28 +202,6 @@ def test_settings_that_need_torch(
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (len(LINES), "")
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
-
-
-def test_bfloat16(
-    model: Path,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(products, "_SMALL", 0)  # as for a model of a useful size
-
-    def rows(**settings: Any) -> list[Any]:
-        job = TranslateJob(model=str(model), device="cpu", input=str(source), score=str(source))
-        commands.translate(replace(job, format="jsonl", **settings))
-        out, err = capfd.readouterr()
-        assert err == ""
-        return [json.loads(row)["translations"] for row in out.splitlines()]
-
-    translator = opened(model, dtype=torch.bfloat16)
-    expected = [[json.loads(json.dumps(asdict(t)))] for t in translator.score(LINES, LINES)]
-    for engine in ("torch", "auto"):
-        assert alike(rows(engine=engine, compute_type="bfloat16"), expected)
-    assert not alike(rows(), expected)
 
 
 def test_ensemble(model: Path, second: Path, run: Run) -> None:

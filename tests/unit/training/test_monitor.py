@@ -115,18 +115,14 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
 def test_remaining_time_is_at_most_the_limit(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    day = 86400.0
-    for limit, expected in ((day, ["<23:00:00"]), (30 * day, ["warning: an upd", "<719:00:00"])):
-        before = len(lines())
-        monitor = open_monitor(tmp_path, 0, 100_000, max_seconds=limit)
-        for _ in range(3):
-            clock[0] += 1200.0  # 100,000 would take 1,389 days
-            monitor.update(100, 0.0)
-        monitor.log_training(3, TRAIN)
-        monitor.close()
-        found = lines()[before:]
-        assert len(found) == len(expected)
-        assert all(text in line for text, line in zip(expected, found, strict=True))
+    monitor = open_monitor(tmp_path, 0, 100_000, max_seconds=86400.0)
+    for _ in range(3):
+        clock[0] += 1200.0  # 100,000 would take 1,389 days
+        monitor.update(100, 0.0)
+    monitor.log_training(3, TRAIN)
+    monitor.close()
+    (line,) = lines()  # the limit needs no warning
+    assert line.endswith("<23:00:00")
 
 
 def test_paused_time_does_not_count_in_the_rate(

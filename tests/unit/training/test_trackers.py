@@ -16,7 +16,6 @@ from support import fake_wandb
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
-from transformer_mt.registries import TRACKERS
 from transformer_mt.training.trackers import TrackedRun, Trackers, check_installed
 
 
@@ -108,13 +107,3 @@ def test_unknown_names_and_missing_packages_are_one_line(
             check_installed([name])
     with pytest.raises(InputError, match="trackers='wandbb' is not one of: tensorboard, "):
         TrainJob(trackers=["wandbb"])
-
-
-def test_a_registered_tracker_needs_no_other_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = fake_wandb.install(tmp_path, monkeypatch)
-    monkeypatch.setitem(TRACKERS, "json", TRACKERS["wandb"])  # any installed package has a name
-    check_installed(TrainJob(trackers=["json"]).trackers)
-    tracked(tmp_path, "json").close(True)
-    assert fake_wandb.logged(path, "finish") == [0]
