@@ -123,6 +123,15 @@ def test_other_metrics_and_protocols(files: Files, scores: Json) -> None:
     assert [row["name"] for row in rows] == ["chrF2++"]
 
 
+def test_missing_comet_is_reported_before_the_work(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    (source,) = files(src=SOURCE)
+    job = {"hypotheses": ["not there"], "references": ["nor this"], "source": source}
+    assert "pipx install unbabel-comet" in error_of(capsys, **job, metrics=["comet"])
+
+
 @pytest.mark.parametrize("more", [{}, {"metrics": ["chrf"], "report": "report.html"}])
 def test_missing_tokeniser_is_reported_before_the_work(
     model: Path,
@@ -374,6 +383,15 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     monkeypatch.setattr(evaluate_job, "load_testset", load)
     rows, _ = scores(model=str(model), testset="wmt19", tag="<2en>", metrics=["chrf"])
     assert {row["tag"] for row in rows} == {"<2en>"}
+
+
+def test_scores_are_passed_on_before_the_report_is_written(files: Files, tmp_path: Path) -> None:
+    good, reference = files(good=GOOD, ref=REFERENCE)
+    page, seen = tmp_path / "page", []
+    job = EvaluateJob(hypotheses=[good], references=[reference], report=str(page))
+    result = evaluate_job.evaluate(job, lambda found: seen.append((found, page.exists())))
+    assert seen == [(result, False)]
+    assert page.exists()
 
 
 @pytest.mark.parametrize("key", ["report", "attention_html", "attention_png"])

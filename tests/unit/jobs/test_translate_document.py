@@ -158,6 +158,11 @@ def test_errors_are_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_a_file_that_is_no_document() -> None:
+    with pytest.raises(InputError, match="not a document: call translate_file"):
+        translate_document.translate_document(TranslateJob(model="m", input="in.txt"))
+
+
 def test_several_ranks_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translate_document, "env_size", lambda: 2)
     with pytest.raises(InputError, match="several ranks cannot share a document"):
