@@ -29,6 +29,7 @@ LONG = (
     "contrib/report/test_report.py",
     "contrib/report/test_reports.py",
     "contrib/robustness/test_noise_scores.py",
+    "parity/test_learning.py",
     "parity/test_peers.py",
     "parity/test_transformers_export.py",
     "unit/cli",

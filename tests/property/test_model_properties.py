@@ -123,29 +123,6 @@ def test_batching_does_not_change_a_pair(
 
 
 @VARIANTS
-@given(
-    sources=st.lists(sequence, min_size=1, max_size=4),
-    beam_size=st.integers(1, 3),
-    length=st.integers(1, LONGEST),
-    data=st.data(),
-)
-def test_cached_decoding_equals_full_decoding(
-    variant: str, sources: Rows, beam_size: int, length: int, data: st.DataObject
-) -> None:
-    model, shape = transformer(variant), (len(sources), beam_size, length)
-    seed = data.draw(st.integers(0, 2**32 - 1), label="seed of the targets")
-    targets = torch.from_numpy(np.random.default_rng(seed).integers(VOCABULARY, size=shape))
-    with torch.inference_mode():
-        state = model.init_decoder_state(packed(sources), beam_size)
-        state.reserve(length)
-        steps = [model.decode_step(targets[:, :, t], state) for t in range(length)]
-    got = torch.stack(steps, dim=2).flatten(0, 1)
-    repeated = [source for source in sources for _ in range(beam_size)]
-    expected = torch.stack(full(model, repeated, targets.flatten(0, 1).tolist()))
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
-
-
-@VARIANTS
 @given(sources=st.lists(sequence, min_size=1, max_size=4), data=st.data())
 def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_decoding(
     variant: str, sources: Rows, data: st.DataObject

@@ -1,6 +1,5 @@
 """Checkpoints: exact, complete or absent; averages."""
 
-import contextlib
 import json
 import os
 import shutil
@@ -96,27 +95,6 @@ def test_training_resumes_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
     assert_equal(named_state(restored, other), named_state(model, optimizer))
 
 
-def test_adams_state_is_stored_under_torchs_names(tmp_path: Path) -> None:
-    """The format does not depend on the choice of optimizers."""
-    saved = save(tmp_path, 1)
-    model = tiny(1)
-    adam = torch.optim.Adam(model.parameters(), lr=1e-2, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    generator = torch.Generator().manual_seed(1)
-    for parameter in model.parameters():
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
-    adam.step()
-    expected = {
-        f"{name}.{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in adam.state[parameter].items()
-    }
-    found = load_file(saved.path / "optimizer.safetensors")
-    assert_equal(found, expected)
-    assert {name: t.dtype for name, t in found.items()} == {
-        name: t.dtype for name, t in expected.items()
-    }
-
-
 def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
     model = tiny(1)
     optimizer = optimizer_of(model)
@@ -141,13 +119,6 @@ def test_weights_are_stored_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
         assert one.detach().contiguous().view(torch.uint8).tolist() == (
             two.detach().contiguous().view(torch.uint8).tolist()
         )
-
-
-def test_checkpoints_are_found_oldest_first(tmp_path: Path) -> None:
-    for step in (20, 100, 3):
-        save(tmp_path, step)
-    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [3, 20, 100]
-    assert ckpt.valid_checkpoints(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize("number", range(1, 9))
@@ -192,20 +163,6 @@ def test_an_interrupted_save_leaves_existing_checkpoints_intact(
     ]
 
 
-def test_a_file_is_written_under_a_temporary_name(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("old")
-    with files.atomic(path) as temporary:
-        temporary.write_text("ne")
-        assert path.read_text() == "old"
-    assert path.read_text() == "ne"
-    with contextlib.suppress(InterruptedError), files.atomic(path) as temporary:
-        temporary.write_text("half")
-        raise InterruptedError
-    assert path.read_text() == "ne"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def flip(name: str, offset: int) -> Callable[[Path], object]:
     def damage(folder: Path) -> None:
         content = bytearray((folder / name).read_bytes())
@@ -234,29 +191,19 @@ def empty(folder: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a bit of a weight": flip("model.safetensors", -1),
-    "a bit of the header": flip("model.safetensors", 20),
     "a bit of Adam's state": flip("optimizer.safetensors", -100),
-    "weights cut": cut("model.safetensors"),
     "optimizer cut": cut("optimizer.safetensors"),
-    "weights empty": lambda f: os.truncate(f / "model.safetensors", 0),
     "no weights": lambda f: (f / "model.safetensors").unlink(),
-    "no optimizer": lambda f: (f / "optimizer.safetensors").unlink(),
     "no state": lambda f: (f / "state.json").unlink(),
     "empty folder": empty,
     "state cut": cut("state.json"),
-    "state empty": lambda f: (f / "state.json").write_text(""),
     "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
-    "state a list": lambda f: (f / "state.json").write_text("[1]"),
     "state null": lambda f: (f / "state.json").write_text("null"),
     "another format": state(format=1),
-    "no format": state(format=None),
     "another step": state(step=90),
-    "no step": state(step=None),
     "another number": state(note=3),
     "no checksums": state(sha256={}),
-    "checksums of no kind": state(sha256=None),
     "checksums a list": state(sha256=["model.safetensors", "optimizer.safetensors"]),
-    "checksum of a file elsewhere": state(sha256={"/etc/hostname": "0"}),
 }
 
 
@@ -284,7 +231,7 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(0)
     for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
         intact = (path / name).read_bytes()
-        for place in rng.integers(0, len(intact), 50):
+        for place in rng.integers(0, len(intact), 20):
             flipped = bytearray(intact)
             flipped[place] ^= 1 << int(rng.integers(8))
             (path / name).write_bytes(flipped)
@@ -304,10 +251,6 @@ def test_the_average_is_the_element_wise_mean(tmp_path: Path) -> None:
                 arrays.append(file.get_tensor(name))
         mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
         np.testing.assert_array_equal(tensor.numpy(), mean)
-
-
-def test_the_average_of_one_checkpoint_is_its_weights(tmp_path: Path) -> None:
-    assert_equal(ckpt.average([save(tmp_path, 1)]), weights_of(1, tmp_path))
 
 
 def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
@@ -338,17 +281,6 @@ def test_validation_metrics_are_stored_in_the_checkpoint(tmp_path: Path) -> None
         assert found.validation is None  # the validation is repeated
 
 
-def test_file_modes_follow_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        path = save(tmp_path, 1).path / "model.safetensors"
-        ckpt.save_tensors(ckpt.parameters(tiny(1)), tmp_path / "model.safetensors")
-    finally:
-        os.umask(before)
-    for file in (path, tmp_path / "model.safetensors"):
-        assert file.stat().st_mode & 0o777 == 0o640
-
-
 @pytest.mark.parametrize("how", ["deleted", "saved again"])
 def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -369,33 +301,6 @@ def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
     assert len(list((tmp_path / "checkpoints").glob("step_*"))) == len(found)
     save(tmp_path, 1)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
-
-
-def test_a_failed_save_frees_its_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    save(tmp_path, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
-            save(tmp_path, 2)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000001"]
-
-
-def test_a_header_is_limited_before_it_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
-    content = path.read_bytes()
-    size = int.from_bytes(content[:8], "little")
-    for padding, refused in ((2**20, False), (2**22, True)):  # spaces may follow a header
-        header = content[8 : 8 + size] + b" " * padding
-        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
-        if refused:
-            with pytest.raises(InputError, match=r"is damaged \(a header of 4,\d+,\d+ bytes\)"):
-                ckpt.load_weights(tiny(2), path)
-        else:
-            ckpt.load_weights(tiny(2), path)
 
 
 def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
 """Model folders: loading, also at one of the checkpoints; damage; the stored configuration."""
 
-import io
 import json
 import os
-import pickletools
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,27 +58,24 @@ def run_with_steps(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("step", [5, 20])
-def test_weights_are_loaded_from_the_given_step(run_with_steps: Path, step: int) -> None:
-    model, tokenizer, job = model_folder.load_model(run_with_steps, step)
-    assert model.embedding.weight.unique().tolist() == [step]
-    assert not model.training
-    assert (tokenizer.vocab_size, job.model) == (269, MODEL)
-
-
-def test_a_missing_step_is_rejected(run_with_steps: Path) -> None:
+def test_weights_are_loaded_from_the_given_step(run_with_steps: Path) -> None:
+    for step in (5, 20):
+        model, tokenizer, job = model_folder.load_model(run_with_steps, step)
+        assert model.embedding.weight.unique().tolist() == [step]
+        assert not model.training
+        assert (tokenizer.vocab_size, job.model) == (269, MODEL)
+    with pytest.raises(
+        InputError, match=r"no model\.safetensors: copy it again, or set step=20 to"
+    ):
+        model_folder.load_model(run_with_steps)
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
         model_folder.load_model(run_with_steps, 6)
     with pytest.raises(InputError, match="no model folder"):
         model_folder.load_model(run_with_steps / "nowhere", 5)
-
-
-def test_a_damaged_step_is_rejected(run_with_steps: Path) -> None:
     weights = run_with_steps / "checkpoints" / "step_00000005" / run_layout.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="step_00000005 cannot be used: the checksum of model"):
         model_folder.load_model(run_with_steps, 5)
-    model_folder.load_model(run_with_steps, 20)
 
 
 def job(**changes: Any) -> TrainJob:
@@ -124,6 +118,16 @@ def test_a_folder_whose_name_is_not_utf8_is_not_damaged(folder: Path, tmp_path: 
         assert "damaged" not in str(error.value)
 
 
+def append(folder: Path, text: str) -> None:
+    with (folder / "config.yaml").open("a") as file:
+        file.write(text)
+
+
+def another_vocabulary(folder: Path) -> None:
+    vocabulary = train_tokenizer(["a few words to learn from"], TokenizerConfig(vocab_size=279))
+    (folder / "tokenizer.model").write_bytes(vocabulary)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -133,14 +137,12 @@ def test_a_folder_whose_name_is_not_utf8_is_not_damaged(folder: Path, tmp_path: 
         (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
         (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda f: os.truncate(f / "model.safetensors", 99), r"is damaged .*: copy it again"),
-        (lambda f: (f / "config.yaml").write_text("a: [1"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("[" * 9999), "is damaged"),
         (lambda f: append(f, "run_dir: &a [*a]\n"), "is damaged"),
         (lambda f: append(f, f"x: {'9' * 5000}\n"), "is damaged"),
-        (lambda f: (f / "config.yaml").write_text(""), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
-        (lambda f: (f / "config.yaml").write_text("text"), "is damaged"),
         (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
+        (another_vocabulary, r"embedding\.weight has shape \(280, 8\), expected \(279, 8\)"),
         (lambda f: (f / "config.yaml").write_text("format: 99\n"), "format 99"),
         (lambda f: (f / "config.yaml").write_text("model: {}\n"), "has no format: it is truncated"),
         (lambda f: (f / "tokenizer.model").write_bytes(b""), "the file is empty"),
@@ -148,7 +150,6 @@ def test_a_folder_whose_name_is_not_utf8_is_not_damaged(folder: Path, tmp_path: 
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
-        (lambda f: append(f, 'x: "\\x24{oc.env:HOME}"\n'), "interpolations"),
         (lambda f: append(f, 'x: "\\u0024\\x7boc.env:HOME}"\n'), "interpolations"),
         (lambda f: append(f, "${oc.env:HOME}: 1\n"), "interpolations"),
         (lambda f: append(f, "stage: !!binary JHtvYy5lbnY6SE9NRX0=\n"), "is damaged"),
@@ -166,21 +167,6 @@ def test_a_damaged_folder_is_rejected_with_one_line(
     assert str(folder) in str(error.value)
 
 
-def test_no_variable_of_the_environment_leaves_a_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    text = (folder / "config.yaml").read_text()
-    for old in ("stage: train", "  name: null", "  license: null", "  src_lang: en"):
-        assert text.count(f"{old}\n") == 1, old
-        key = old.partition(":")[0]
-        changed = text.replace(f"{old}\n", f'{key}: "me/\\x24{{oc.env:HF_TOKEN}}"\n')
-        (folder / "config.yaml").write_text(changed)
-        with pytest.raises(InputError, match="interpolations") as error:
-            model_folder.read_config(folder)
-        assert "hf_secret" not in str(error.value)
-
-
 def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
     vocabulary = folder / "tokenizer.model"
     job = model_folder.read_config(folder)
@@ -195,60 +181,6 @@ def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
         model_folder.load_model(folder)
 
 
-def test_missing_weights_are_reported_with_the_available_step(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    (folder / "checkpoints" / "step_00000007").mkdir(parents=True)
-    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or set step=7 to"):
-        model_folder.load_model(folder)
-
-
-def append(folder: Path, text: str) -> None:
-    with (folder / "config.yaml").open("a") as file:
-        file.write(text)
-
-
-ODD_STRINGS = [
-    "plain",
-    "with space",
-    " leading and trailing ",
-    "null",
-    "~",
-    "yes",
-    "1",
-    "1e3",
-    "0x1F",
-    "2001-01-01",
-    "",
-    "a: b",
-    "- a",
-    "# no comment",
-    "'single' \"double\"",
-    "back\\slash",
-    "[a, {b: c}]",
-    "tab\tnewline\nend\n",
-    "Größe 中文 😀",
-    "\u2028\u0085\ufeff\x7f",
-    "!!python/name:os.system",
-    "&a *a %x @x `x` |x >x",
-    "x" * 3000,
-    "$HOME $(x) {x}",
-]
-
-
-@pytest.mark.parametrize("text", ODD_STRINGS)
-def test_a_configuration_survives_writing_and_reading(tmp_path: Path, text: str) -> None:
-    source = SourceConfig(src=text or "s", tgt=text or "t")
-    data = DataConfig(src_lang="en", tgt_lang="de", train=[source], valid=[source, source])
-    written = TrainJob(
-        run_dir=text or "r",
-        data=data,
-        tokenizer=TokenizerConfig(path=text),
-        decode=SearchConfig(length_penalty=1 / 3),
-    )
-    model_folder.write_config(tmp_path, written)
-    assert model_folder.read_config(tmp_path) == written
-
-
 pieces = st.sampled_from(["\\", "${", "}", "${oc.env:HF_TOKEN}", "$", "{", "'", '"', " ", "a", ":"])
 text_with_interpolations = st.lists(pieces, min_size=1, max_size=8).map("".join)
 
@@ -261,6 +193,7 @@ names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
     ["w ${BUILD} x", "p/x${DATA}.tsv", "\\${", "\\\\${oc.env:HOME}", "${", "a$${b}", "\\", "${x}\\"]
 )
 @example(["a\x85", "\x85", "\x85a", "ä\u2028", "\u2029", "\ufeff", "\x7f", "\r\n"])
+@example(["null", "1e3", "2001-01-01", "a: b", "# x", "!!python/name:os.system", "x" * 3000, "😀"])
 def test_any_strings_of_a_configuration_survive(
     tmp_path_factory: pytest.TempPathFactory, strings: list[str]
 ) -> None:
@@ -279,6 +212,7 @@ def test_any_strings_of_a_configuration_survive(
         ),
         tokenizer=TokenizerConfig(path=path),
         train=TrainConfig(init_from=init_from),
+        decode=SearchConfig(length_penalty=1 / 3),
     )
     model_folder.write_config(folder, written)
     assert model_folder.read_config(folder) == written
@@ -304,18 +238,10 @@ def test_an_escape_hides_no_interpolation(
     assert "hf_secret" not in read
 
 
-def test_numbers_of_a_configuration_are_stored_exactly(tmp_path: Path) -> None:
-    written = job(decode=SearchConfig(length_penalty=0.1 + 0.2))
-    for value in (1e-9, 1e22, 5e-324, 3.0, 1e-5):
-        optimizer = replace(written.optimizer, eps=value)
-        model_folder.write_config(tmp_path, replace(written, optimizer=optimizer))
-        assert model_folder.read_config(tmp_path).optimizer.eps == value
-    assert model_folder.read_config(tmp_path).decode.length_penalty == 0.1 + 0.2
-
-
-def test_a_configuration_of_a_thousand_sources_can_be_read(tmp_path: Path) -> None:
-    path = "/data/corpora/paracrawl/en-de/shards/part"
-    sources = [SourceConfig(src=f"{path}-{i}.en.gz", tgt=f"{path}-{i}.de.gz") for i in range(1000)]
+def test_a_configuration_of_half_a_megabyte_can_be_read(tmp_path: Path) -> None:
+    """As of a thousand sources, which take longer to write."""
+    path = "/data" * 600
+    sources = [SourceConfig(src=f"{path}-{i}.en.gz", tgt=f"{path}-{i}.de.gz") for i in range(80)]
     data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1])
     written = TrainJob(data=data, model=MODEL)
     model_folder.write_config(tmp_path, written)
@@ -326,7 +252,7 @@ def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
     path = folder / "config.yaml"
     intact = path.read_bytes()
     assert b"length_penalty: 0.6\n" in intact  # truncated to 0. it would change the search
-    for size in range(0, len(intact) - 2, 23):
+    for size in range(0, len(intact) - 2, 97):
         path.write_bytes(intact[:size])
         with pytest.raises(InputError, match=r"config\.yaml"):
             model_folder.read_config(folder)
@@ -381,25 +307,3 @@ def test_an_unknown_setting_is_rejected(run_with_steps: Path) -> None:
     config.write_text(config.read_text().replace("\ntrain:\n", "\ntrain:\n  r_drop: 5.0\n"))
     with pytest.raises(InputError, match=r"unknown setting train\.r_drop; another version wrote"):
         model_folder.read_config(run_with_steps)
-
-
-def is_pickle(content: bytes) -> bool:
-    try:
-        return any(
-            opcode.name == "STOP" for opcode, _, _ in pickletools.genops(io.BytesIO(content))
-        )
-    except Exception:
-        return False
-
-
-def test_nothing_in_a_run_folder_is_a_pickle(run_with_steps: Path) -> None:
-    assert is_pickle(b"\x80\x04K\x01.")  # the test can fail
-    model, _, _ = model_folder.load_model(run_with_steps, 20)
-    ckpt.save_tensors(ckpt.parameters(model), run_with_steps / run_layout.WEIGHTS)
-    files = [path for path in run_with_steps.rglob("*") if path.is_file()]
-    assert len(files) == 9
-    for path in files:
-        content = path.read_bytes()
-        assert not is_pickle(content), path
-        assert not content.startswith(b"PK"), path  # a torch.save archive
-        assert path.suffix in (".safetensors", ".json", ".yaml", ".model")

@@ -25,11 +25,8 @@ def overrides(folder: Path, pairs: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("pairs", "name"),
-    [
-        (3, "10k"), (19_999, "10k"), (20_000, "30k"), (59_999, "30k"), (60_000, "100k"),
-        (179_999, "100k"), (180_000, "300k"),
-    ],
-)  # fmt: skip
+    [(3, "10k"), (19_999, "10k"), (20_000, "30k"), (60_000, "100k"), (180_000, "300k")],
+)
 def test_the_number_of_pairs_chooses_the_experiment(
     pairs: int, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,12 +59,6 @@ def test_another_experiment_is_refused(tmp_path: Path) -> None:
         compose(["experiment=quickstart", "model=auto"])
 
 
-def test_paths_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [item.replace(f"{tmp_path}/a.tsv", '"~/a.tsv"') for item in overrides(tmp_path, 3)]
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert compose(["model=auto", *given]) == compose(["experiment=pairs_10k", *given])
-
-
 def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(_: MtdataCorpus, folder: Path) -> None:
         (folder / "train-parts").mkdir()
@@ -81,16 +72,7 @@ def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.Mo
     assert compose(["model=auto", *given]) == compose(["experiment=pairs_30k", *given])
 
 
-def test_a_sweep_of_other_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ["model=auto", *overrides(tmp_path, 3), "train.seed=1,2", f"run_dir={tmp_path}/runs"]
-    monkeypatch.setattr(sys, "argv", ["mt-train", "-m", *given])
-    jobs: list[TrainJob] = []
-    main("train", jobs.append)
-    assert [job.train.seed for job in jobs] == [1, 2]
-    assert {job.tokenizer.vocab_size for job in jobs} == {2000}
-
-
-@pytest.mark.parametrize("name", ["my configs", "it's mine", 'a "b" \\', "w ${BUILD} x"])
+@pytest.mark.parametrize("name", ["it's mine", 'a "b" \\ ${BUILD}'])
 def test_a_folder_of_configurations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -119,10 +101,6 @@ def test_the_configuration_of_a_run_has_its_settings(
         main("train")
     assert stop.value.code == 2
     assert "model=auto chooses an experiment" in capsys.readouterr().err
-
-
-def test_other_commands_have_a_folder_of_this_name() -> None:
-    assert compose(["model=auto"], "translate").model == "auto"
 
 
 def test_every_experiment_exists() -> None:

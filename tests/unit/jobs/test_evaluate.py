@@ -2,11 +2,8 @@
 
 import json
 import math
-import os
 import re
-import stat
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -96,16 +93,6 @@ def test_several_references(files: Files, scores: Json) -> None:
 
 
 NO_RESAMPLES = {"bootstrap": 0, "randomization": 0}
-
-
-def test_several_systems(files: Files, scores: Json) -> None:
-    good, bad, reference = files(good=GOOD, bad=BAD, ref=REFERENCE)
-    rows, _ = scores(hypotheses=[bad, good], references=[reference], **NO_RESAMPLES)
-    assert [row["system"] for row in rows] == ["bad", "good"]
-    for row, lines in zip(rows, (BAD, GOOD), strict=True):
-        assert set(row) == {"system", "scores"}
-        assert [score["score"] for score in row["scores"]] == by_hand(lines, REFERENCE)
-    assert rows[1]["scores"] == scores(hypotheses=[good], references=[reference])[0]
 
 
 def test_several_systems_are_compared_with_the_first(files: Files, scores: Json) -> None:
@@ -247,40 +234,6 @@ def test_text_format(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, compared.splitlines())) <= 80
 
 
-def test_unwritable_outputs_are_reported_before_the_work(
-    files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, reference = files(good=GOOD, ref=REFERENCE)
-    for place, message in (
-        (tmp_path, "is a folder: name a file"),
-        ("no/x", "cannot write to"),
-    ):
-        text = error_of(capsys, hypotheses=[good], references=[reference], report=str(place))
-        assert message in text
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no folder that root cannot write to")
-def test_an_unwritable_folder_is_reported_before_the_work(
-    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, reference = files(good=GOOD, ref=REFERENCE)
-    monkeypatch.setattr(evaluate_job, "evaluate_systems", lambda *_: pytest.fail("it is scored"))
-    text = error_of(capsys, hypotheses=[good], references=[reference], report="/proc/x.html")
-    assert text.startswith("report=/proc/x.html: cannot write to the folder /proc: ")
-
-
-def test_empty_references_are_reported(files: Files, scores: Json) -> None:
-    hypotheses, reference = files(good=GOOD, ref=[*REFERENCE[:2], "", " "])
-    _, err = scores(hypotheses=[hypotheses], references=[reference])
-    assert "2 of 4 lines of a reference are empty" in err
-
-
-@pytest.mark.parametrize("code", ["german", "d e", "", "1"])
-def test_invalid_language_code(code: str) -> None:
-    with pytest.raises(InputError, match="is not a language code, such as de, pt-BR or zh_Hans"):
-        EvaluateJob(hypotheses=["x"], references=["y"], tgt_lang=code)
-
-
 def test_files_of_different_lengths_are_named(
     files: Files, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -402,10 +355,6 @@ def test_missing_test_set_of_a_model(model: Path, capsys: pytest.CaptureFixture[
     assert str(model.parent / "ref") in error_of(capsys, model=str(model))
 
 
-def test_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert f"no model folder {tmp_path / 'x'};" in error_of(capsys, model=str(tmp_path / "x"))
-
-
 def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) -> None:
     source, reference, short = files(src2=SOURCE[:2], ref2=OTHER[:2], short=OTHER[:1])
     rows, _ = scores(model=str(model), source=source, references=[reference])
@@ -416,22 +365,6 @@ def test_a_model_on_another_test_set(model: Path, files: Files, scores: Json) ->
     )
     with pytest.raises(InputError, match=r"^2 lines in .*src2 but 1 in .*short"):
         scores(model=str(model), source=source, references=[short])
-
-
-def test_a_test_set_of_sacrebleu_for_a_model(
-    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(name: str, langs: str) -> TestSet:
-        assert (name, langs) == ("wmt14/full", "en-de")  # the model's own languages
-        return TestSet(references={"ref": OTHER[1:3]}, source=SOURCE[1:3])
-
-    monkeypatch.setattr(evaluate_job, "load_testset", load)
-    rows, _ = scores(model=str(model), testset="wmt14/full")
-    network, tokenizer, job = model_folder.load_model(model)
-    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    expected = by_hand(translator.translate(SOURCE[1:3]), OTHER[1:3])
-    assert [row["score"] for row in rows[:3]] == expected
-    assert rows[0]["segments"] == 2
 
 
 def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
@@ -450,53 +383,6 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     monkeypatch.setattr(evaluate_job, "load_testset", load)
     rows, _ = scores(model=str(model), testset="wmt19", tag="<2en>", metrics=["chrf"])
     assert {row["tag"] for row in rows} == {"<2en>"}
-
-
-def test_a_test_set_of_sacrebleu_for_files(
-    files: Files, scores: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        evaluate_job,
-        "load_testset",
-        lambda *_: TestSet(references={"ref": REFERENCE}, source=SOURCE),
-    )
-    (bad,) = files(bad=BAD)
-    rows, err = scores(hypotheses=[bad], testset="wmt14/full", langs="en-de")
-    assert [row["score"] for row in rows[:3]] == by_hand(BAD, REFERENCE)
-    assert rows[3]["name"] == "BLEU (paper protocol)"  # the language is known
-    assert "identical to their source" in err
-
-
-def test_files_are_written_atomically(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good, reference, page = files(good=GOOD, ref=REFERENCE, page=["the page before"])
-    job = EvaluateJob(hypotheses=[good], references=[reference], report=page)
-
-    def fail(descriptor: int) -> None:
-        raise OSError("disk full")
-
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        evaluate_job.evaluate(job)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_a_pipe_is_written_to_and_not_replaced(files: Files, tmp_path: Path) -> None:
-    good, reference = files(good=GOOD, ref=REFERENCE)
-    os.mkfifo(tmp_path / "pipe")
-    found: list[bytes] = []
-    reader = threading.Thread(
-        target=lambda: found.append((tmp_path / "pipe").read_bytes()), daemon=True
-    )
-    reader.start()
-    for name in ("pipe", "file"):
-        job = EvaluateJob(hypotheses=[good], references=[reference], report=str(tmp_path / name))
-        evaluate_job.evaluate(job)
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-    reader.join(10)
-    assert found == [(tmp_path / "file").read_bytes()]
 
 
 def test_scores_are_passed_on_before_the_report_is_written(files: Files, tmp_path: Path) -> None:

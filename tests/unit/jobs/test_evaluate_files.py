@@ -52,11 +52,6 @@ def test_tilde_is_expanded_in_every_path(folder: Path, capsys: pytest.CaptureFix
     assert refusal(source="~/no") == f"cannot read {folder / 'no'}: No such file or directory"
 
 
-def test_file_name_starting_with_a_tilde(folder: Path) -> None:
-    (folder / "a").rename(folder / "~nobody.de")
-    score(hypotheses=["~nobody.de"])
-
-
 def test_a_closed_output_is_one_line(folder: Path) -> None:
     root = str(Path(commands.__file__).parents[2])
     command = f"{sys.executable} -m transformer_mt.cli evaluate hypotheses=[a] references=[ref] >&-"
@@ -97,14 +92,6 @@ def test_outputs_must_be_different_files(folder: Path) -> None:
     check_outputs({"attention_html": "pipe", "attention_png": "pipe"}, [])
 
 
-def test_dangling_link_is_reported_first(folder: Path) -> None:
-    (folder / "link").symlink_to("none/page.html")
-    assert (
-        refusal(report="link")
-        == f"report=link: cannot write to the folder {folder / 'none'}: No such file or directory"
-    )
-
-
 def test_the_same_output_twice_is_not_significantly_different(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,32 +108,10 @@ def test_the_same_output_twice_is_not_significantly_different(
     assert {row["paired_ar_p_value"] for row in copy["scores"]} == {1.0}
 
 
-def test_missing_word_tokenisation_is_reported(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (folder / "ref").write_text("วันนี้อากาศดีมาก\nฉันชอบอ่านหนังสือ\n", encoding="utf-8")
-    score(tgt_lang="th")
-    out, err = capsys.readouterr()
-    assert "a: the references have no spaces between words: rely on chrF" in err
-    assert "paper protocol" not in out  # it goes by spaces too
-    score(tgt_lang="th", protocols=["paper"])
-    assert "paper protocol" in capsys.readouterr().out
-    score(tgt_lang="th", metrics=["chrf"])
-    assert capsys.readouterr().err == ""
-
-
-def test_reference_scored_against_itself_is_reported(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    score(hypotheses=["ref"])
-    assert "ref: every line is identical to a reference" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
         (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
-        (["x/na/out.de", "y/na/out.de"], ["x/na/out.de", "y/na/out.de"]),
         (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
         (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
         (["runs/mine/"], ["mine"]),
@@ -157,24 +122,18 @@ def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
     assert short_names(paths) == names
 
 
-def test_files_of_the_same_name_can_be_told_apart_everywhere(
+def test_files_of_the_same_name_can_be_told_apart(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = []
     for name in ("na", "nb"):
         (folder / name).mkdir()
         paths.append(shutil.copy("a", folder / name / "out.de"))
-    job = {"hypotheses": paths, "source": "src", "bootstrap": 20, "randomization": 20}
-    score(report="page.html", **job)
-    out, _ = capsys.readouterr()
-    assert "│ na/out.de (baseline) │" in out
-    assert "│ nb/out.de " in out
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    assert "<h1>na/out.de, nb/out.de</h1>" in page
-    assert "</b> nb/out.de</li>" in page
-    score(format="json", **job)
+    score(hypotheses=paths, source="src", randomization=20, report="page.html", format="json")
     rows = json.loads(capsys.readouterr().out)
     assert [row["system"] for row in rows] == ["na/out.de", "nb/out.de"]
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<h1>na/out.de, nb/out.de</h1>" in page
     (folder / "out").write_text("x\n")
     message = refusal(hypotheses=paths, references=["out"])
     assert message.startswith(f"2 lines in {paths[0]} but 1 in out: ")

@@ -218,21 +218,6 @@ def test_what_a_folder_lacks_is_left_out(
     assert not (folder / "README.md").exists()
 
 
-def test_hardware_without_a_gpu_has_the_number_of_threads_once(folder: Path) -> None:
-    start = {**START, "devices": [{"host": "a", "device": "EPYC"}], "cuda": None}
-    (folder / "run.json").write_text(json.dumps({"starts": [start]}))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert "| hardware | 1 × EPYC, 8 threads |" in (folder / "README.md").read_text()
-
-
-def test_a_damaged_device_is_left_out(folder: Path) -> None:
-    start = {**START, "devices": [1, *START["devices"]]}
-    (folder / "run.json").write_text(json.dumps({"starts": [start]}))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    text = (folder / "README.md").read_text()
-    assert "| hardware | 2 × H100 |" in text
-
-
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="transformer_mt")
     path = folder / "README.md"
@@ -274,12 +259,3 @@ def test_formats_that_the_model_can_be_exported_to(
     assert re.findall(r"format=(\w+)", text) == formats
     assert "```\n\n## Training" in text
     assert "\n\n\n" not in text
-
-
-def test_greedy_search_and_small_models(folder: Path) -> None:
-    decode = replace(JOB.decode, beam_size=1)
-    write_config(folder, TrainJob(data=DATA, decode=decode, model=ModelConfig(norm="pre")))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    text = (folder / "README.md").read_text()
-    assert "with greedy search" in text
-    assert "pre-norm" in text

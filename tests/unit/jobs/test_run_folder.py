@@ -18,12 +18,13 @@ from support.model_folders import JOB
 
 import transformer_mt
 from transformer_mt import model_folder, run_layout
+from transformer_mt.config import TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, read_scores
+from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels, choose_kernels
+from transformer_mt.kernels.choice import Kernels
 
 CPU = World(torch.device("cpu"))
 
@@ -88,19 +89,57 @@ def test_kernels_are_recorded_for_the_same_processor(
     assert run_folder.recorded_kernels(tmp_path) is None
 
 
-def test_kernels_of_an_earlier_version_keep_their_precision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It recorded a kernel for each product of each weight."""
-    monkeypatch.setattr(hardware, "exact_cpu", lambda: "the same")
-    products = {"9x4": {"forward": "torch", "input_gradient": "torch", "weight_gradient": "torch"}}
-    kernels = {"products": products, "attention": "written_out", "precision": "fp32"}
-    content = {"starts": [{"processor": "the same", "kernels": kernels}]}
-    (tmp_path / run_layout.RUN_INFO).write_text(json.dumps(content))
-    recorded = run_folder.recorded_kernels(tmp_path)
-    assert recorded is not None
-    chosen = choose_kernels("torch", "auto", torch.device("cpu"), recorded)
-    assert chosen == Kernels("fp32", "torch")
+@pytest.fixture
+def data() -> Any:
+    return SimpleNamespace(fingerprints={"corpus": "1", "valid": "2", "test": "3"}, test=["pairs"])
+
+
+def write_started_run(folder: Path, job: TrainJob = JOB) -> None:
+    """The files of a run that has started on the data above."""
+    model_folder.write_config(folder, job)
+    report = folder / run_layout.CLEANING_REPORT
+    report.parent.mkdir()
+    report.write_text(json.dumps({"corpus": "1", "valid": "2", "test": "3"}))
+
+
+def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> None:
+    write_started_run(tmp_path)
+    for train in ({"max_steps": 7}, {"clip_norm": 1.0}, {"average_checkpoints": 2}):
+        assert resume.check(tmp_path, replace(JOB, train=replace(JOB.train, **train))) == "started"
+    different = replace(JOB, train=replace(JOB.train, seed=2, max_steps=7))
+    with pytest.raises(InputError, match=r"different configuration \(train\.seed was 1, now 2\): "):
+        resume.check(tmp_path, different)
+
+
+@pytest.mark.parametrize("part", ["corpus", "valid"])
+def test_other_data_are_refused(tmp_path: Path, data: Any, part: str) -> None:
+    write_started_run(tmp_path)
+    assert resume.check(tmp_path, JOB, data) == "started"
+    data.fingerprints[part] = "another"
+    with pytest.raises(InputError, match=r"data .*has changed since .* was started: choose"):
+        resume.check(tmp_path, JOB, data)
+
+
+def test_the_state_of_a_run_folder(tmp_path: Path, data: Any) -> None:
+    assert resume.check(tmp_path, JOB) == "new"
+    (tmp_path / run_layout.WEIGHTS).touch()
+    with pytest.raises(InputError, match=r"contains model\.safetensors but no config\.yaml"):
+        resume.check(tmp_path, JOB)
+    write_started_run(tmp_path)
+    with pytest.raises(InputError, match="a model but no intact checkpoint to resume from"):
+        resume.check(tmp_path, JOB, data)
+    done: dict[str, Any] = {"steps_done": 9, "is_trained": True}
+    assert resume.check(tmp_path, JOB, data, **done) == "started"  # it is not scored yet
+    (tmp_path / run_layout.TEST_SCORES).write_text(to_json([SCORE]))
+    assert resume.check(tmp_path, JOB, data, **done) == "finished"
+    assert resume.check(tmp_path, JOB, data, steps_done=9) == "started"
+    wider = replace(JOB, decode=replace(JOB.decode, beam_size=8))
+    assert resume.check(tmp_path, wider, data, **done) == "started"
+    other_test = SimpleNamespace(fingerprints={**data.fingerprints, "test": "4"}, test=["pairs"])
+    assert resume.check(tmp_path, JOB, other_test, **done) == "started"
+    assert (
+        resume.check(tmp_path, JOB, SimpleNamespace(fingerprints={}, test=[]), **done) == "finished"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,16 +151,12 @@ def test_kernels_of_an_earlier_version_keep_their_precision(
     ],
 )
 def test_another_test_set_may_change_the_training_data(
-    changed: list[str], drop_held_out: bool, remedy: str, tmp_path: Path
+    changed: list[str], drop_held_out: bool, remedy: str, tmp_path: Path, data: Any
 ) -> None:
     cleaning = replace(JOB.data.cleaning, drop_held_out=drop_held_out)
     job = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
-    model_folder.write_config(tmp_path, job)
-    recorded = {"corpus": "1", "valid": "2", "test": "3"}
-    report = tmp_path / run_layout.CLEANING_REPORT
-    report.parent.mkdir()
-    report.write_text(json.dumps(recorded))
-    data: Any = SimpleNamespace(fingerprints={**recorded, **dict.fromkeys(changed, "another")})
+    write_started_run(tmp_path, job)
+    data.fingerprints |= dict.fromkeys(changed, "another")
     with pytest.raises(InputError, match=f"training data .* has changed since .*{remedy}"):
         resume.check(tmp_path, job, data)
 
@@ -163,13 +198,7 @@ def test_installed_package_records_only_its_version(
     assert start["version"] == transformer_mt.__version__
 
 
-def test_a_machine_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    run_folder.record_start(tmp_path, CPU, 1, 0)
-    assert starts(tmp_path)[0]["revision"] is None
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"starts": 3}', "\udcff", "[" * 10**5])
+@pytest.mark.parametrize("text", ["{", '{"starts": 3}', "\udcff"])
 def test_damaged_file_is_replaced(tmp_path: Path, text: str, lines: Any) -> None:
     (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
     run_folder.record_start(tmp_path, CPU, 1, 7)

@@ -8,13 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -22,7 +20,7 @@ from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
-from transformer_mt import progress_reporter, run_layout
+from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
@@ -86,7 +84,7 @@ def interrupt(files: tuple[Path, Path], at: int = 21) -> None:
         run(files, UpperCase(at, ZeroDivisionError()))
 
 
-@pytest.mark.parametrize("lines", [0, 1, 9, 10, 11, 35])
+@pytest.mark.parametrize("lines", [0, 10, 35])
 def test_all_lines_in_order(
     files: tuple[Path, Path], caplog: pytest.LogCaptureFixture, lines: int
 ) -> None:
@@ -162,16 +160,6 @@ def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: s
     assert target.read_text() == upper_case(source)
 
 
-def test_the_same_input_compressed_or_copied_is_the_same(files: tuple[Path, Path]) -> None:
-    source, target = files
-    interrupt(files)
-    copy = source.with_name("copy.gz")
-    copy.write_bytes(gzip.compress(source.read_bytes()))
-    process = UpperCase()
-    run((copy, target), process)
-    assert process.firsts == [21, 31]
-
-
 def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> None:
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
@@ -220,7 +208,6 @@ def flip_a_bit(part: Path) -> None:
         lambda part: part.write_bytes(b""),
         lambda part: part.write_bytes(b"[]\nLINE 1\n"),
         lambda part: part.write_bytes(b'{"nul": 0}\n' + b"LINE\n" * 10),  # of an earlier version
-        lambda part: part.write_bytes(b"\xff{" * 99),
     ],
 )
 def test_damaged_chunks_are_made_again(
@@ -248,13 +235,6 @@ def test_chunks_of_an_unknown_job_are_kept(
         run(files, UpperCase())
 
 
-def test_a_file_with_the_name_of_the_folder(files: tuple[Path, Path]) -> None:
-    source = files[0].rename(files[1].with_name("out.parts"))
-    with pytest.raises(FileExistsError, match=r"out\.parts"):
-        run((source, files[1]), UpperCase())
-    assert [*source.parent.iterdir()] == [source]
-
-
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     class First(UpperCase):
         def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
@@ -275,86 +255,6 @@ def test_other_files_in_the_folder_are_left_alone(files: tuple[Path, Path]) -> N
     run(files, UpperCase())
     assert target.read_text() == upper_case(source)
     assert [path.name for path in parts.iterdir()] == ["notes.txt"]
-
-
-def test_lines_added_during_the_job_are_ignored(files: tuple[Path, Path]) -> None:
-    source, target = files
-    expected = upper_case(source)
-
-    class Growing(UpperCase):
-        def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
-            with source.open("a") as file:
-                file.write("more\n" * 20)
-            return super().process_bytes(raw, first_line, stats)
-
-    run(files, Growing())
-    assert target.read_text() == expected
-
-
-def test_progress_without_a_terminal(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(progress_reporter, "_LOG_INTERVAL", 0.0)
-    interrupt(files)
-    caplog.clear()
-    run(files, UpperCase())
-    assert [line.split(" lines")[0] for line in caplog.messages] == [
-        "resuming: 20 of 35",
-        "translated: 30 of 35",
-        "translated: 35 of 35",
-        "translated: 35 of 35",
-    ]
-    assert caplog.messages[1].endswith(" left")
-    assert " lines/s, " in caplog.messages[1]
-
-
-def test_progress_when_all_chunks_are_finished(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an attempt that could not write the output."""
-    with monkeypatch.context() as patched:
-        patched.setattr(ChunkFolder, "join", Mock(side_effect=OSError("disk full")))
-        with pytest.raises(OSError, match="disk full"):
-            run(files, UpperCase())
-    monkeypatch.setattr(progress_reporter, "_LOG_INTERVAL", 0.0)
-    process = UpperCase()
-    run(files, process)
-    assert process.firsts == []
-    assert files[1].read_text() == upper_case(files[0])
-
-
-def test_ranks_share_the_chunks(files: tuple[Path, Path]) -> None:
-    """Threads stand for ranks; every chunk is done once, and rank 0 joins them."""
-    source, target = files
-    source.write_text("".join(f"line {i}\n" for i in range(335)))
-    barrier, values = threading.Barrier(3), [None] * 3
-
-    class Rank(World):
-        def gather(self, value: Any) -> Any:
-            values[self.rank] = value
-            barrier.wait(30)
-            found = list(values)
-            barrier.wait(30)
-            return found
-
-        def broadcast_object(self, value: Any) -> Any:
-            return self.gather(value)[0]
-
-    processes = [UpperCase() for _ in range(3)]
-    threads = [
-        threading.Thread(
-            target=process_file, args=(*files, process, Rank(torch.device("cpu"), rank, 3))
-        )
-        for rank, process in enumerate(processes)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert target.read_text() == upper_case(source)
-    firsts = [first for process in processes for first in process.firsts]
-    assert sorted(firsts) == list(range(1, 336, 10))
-    assert sorted(target.parent.iterdir()) == [source, target]
 
 
 @pytest.fixture(scope="module")
@@ -445,32 +345,6 @@ def test_a_model_with_tags_resumes(
     assert "resuming: 25 of 25 lines are done" in caplog.messages
 
 
-def test_different_beam_or_model_is_a_different_job(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    source.write_text("\n".join(TEXT[:25]))
-
-    def translate_without_joining(**settings: Any) -> None:
-        monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())
-        settings = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
-        commands.translate(TranslateJob(input=str(source), output=str(target), **settings))
-
-    translate_without_joining()
-    firsts = record_chunks(monkeypatch)
-    translate_without_joining()
-    assert firsts == []
-    write_model(tmp_path / "other", seed=2)
-    for settings, differ in (
-        ({"beam_size": 1}, "beam_size"),
-        ({"format": "jsonl"}, "format, engine"),
-        ({"model": str(tmp_path / "other")}, "model"),
-    ):
-        with pytest.raises(InputError, match=rf"3 finished chunks .*\({differ}\)"):
-            translate_without_joining(**settings)
-    assert firsts == []
-
-
 def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     lines = TEXT * 35  # two chunks
@@ -486,21 +360,16 @@ def test_ranks_share_a_file(model: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "ranks"]
 
 
-def test_bad_input_is_one_line_of_one_rank(model: Path, tmp_path: Path) -> None:
-    (tmp_path / "in.gz").write_bytes(gzip.compress(b"a line\n" * 999)[:-9])
-    argv = [f"model='{model}'", "device=cpu", "engine=torch", f"input='{tmp_path}/in.gz'"]
-    argv.append(f"output='{tmp_path}/out'")
-    ended = [rank.wait() for rank in start_ranks("translate", argv, tmp_path, 2)]
-    assert all(status for status, _, _ in ended)
-    printed = "".join(err for _, _, err in ended)
-    # The other rank reports a lost connection.
-    (message,) = (line for line in printed.splitlines() if "in.gz" in line)
-    assert message.startswith("mt-translate: error: ")
-    assert "in.gz: damaged or incomplete after line" in message
-    assert "Traceback" not in printed
-
-
-def test_ranks_cannot_share_a_stream(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_of_other_functions_are_refused(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"model": str(model), "input": str(tmp_path / "page.html")}
+    job = TranslateJob(**settings, output=str(tmp_path / "out.html"))
+    for translate in (translate_file, translate_stream):
+        with pytest.raises(InputError, match="format=html is a document: call translate_document"):
+            translate(job)
+    with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
+        translate_file(TranslateJob(model=str(model), input="in"))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
@@ -527,16 +396,3 @@ def test_a_notebook_translates_in_a_thread_and_has_no_binary_output(
     monkeypatch.setattr(sys, "stdout", io.StringIO())  # as in IPython, it has no buffer
     with pytest.raises(InputError, match="set output=FILE"):
         translate_stream(replace(job, output=None), io.BytesIO(b"the dog\n"))
-
-
-def test_a_document_is_not_translated_line_by_line(model: Path, tmp_path: Path) -> None:
-    settings = {"model": str(model), "input": str(tmp_path / "page.html")}
-    job = TranslateJob(**settings, output=str(tmp_path / "out.html"))
-    for translate in (translate_file, translate_stream):
-        with pytest.raises(InputError, match="format=html is a document: call translate_document"):
-            translate(job)
-
-
-def test_translate_file_needs_files(model: Path) -> None:
-    with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
-        translate_file(TranslateJob(model=str(model), input="in"))

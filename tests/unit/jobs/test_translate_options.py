@@ -5,7 +5,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats
-from transformer_mt.kernels import hardware, products
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -111,6 +110,8 @@ def write_lines(path: Path, lines: list[str]) -> str:
 @pytest.mark.parametrize(
     "settings",
     [
+        {"beam_size": 1},
+        {"max_extra_tokens": 0},
         {"min_length": 12},
         {"max_length": 2},
         {"no_repeat_ngram": 1},
@@ -136,31 +137,14 @@ def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: R
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
-@pytest.mark.parametrize("split", ["none", "sentences"])
 def test_split_is_advised_where_text_may_be_missing(
-    model: Path, source: Path, split: str, capfd: pytest.CaptureFixture[str]
+    model: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if split == "sentences":
-        pytest.importorskip(
-            "sentencex", reason="sentencex is not installed (the extra 'sentences')"
-        )
     source.write_text(f"{' '.join(TEXT * 5)}\n")
-    job = TranslateJob(model=str(model), input=str(source), engine="torch", split=split)
-    commands.translate(replace(job, max_length=2, output=str(source.with_name("out"))))
+    job = TranslateJob(model=str(model), input=str(source), engine="torch", max_length=2)
+    commands.translate(job)
     [warning] = [line for line in capfd.readouterr().err.split("\n") if "quarter" in line]
-    assert ("split=sentences" in warning) == (split == "none")
-
-
-def test_more_samples_than_beams(run: Run) -> None:
-    rows = run(sampling=True, nbest=5, format="jsonl").splitlines()
-    numbers = [len(json.loads(row)["translations"]) for row in rows]
-    assert numbers == [5 if line else 1 for line in LINES]
-
-
-def test_invalid_decoding_keys(model: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(model), "input": str(source)}
-    assert "top_k=-1" in error_of(capfd, sampling=True, top_k=-1, **settings)
-    assert "set sampling=true" in error_of(capfd, top_k=1, **settings)
+    assert "split=sentences" in warning
 
 
 @pytest.fixture
@@ -190,8 +174,6 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     ("key", "value"),
     [
         ("min_length", 3),
-        ("no_repeat_ngram", 4),
-        ("sampling", True),
         ("step", 5),
         ("ensemble", ["{second}"]),
         ("prefix", "{source}"),
@@ -220,54 +202,6 @@ def test_settings_that_need_torch(
     out, err = capfd.readouterr()
     assert (len(out.splitlines()), err) == (len(LINES), "")
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
-
-
-@needs_ctranslate2
-def test_settings_of_every_engine(
-    model: Path, source: Path, run: Run, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings: dict[str, Any] = {"format": "jsonl", "nbest": 2, "alignment": True, "max_length": 2}
-    # The conversion is logged once.
-    commands.translate(TranslateJob(model=str(model), input=str(source), engine="ctranslate2"))
-    capfd.readouterr()
-    found, expected = (
-        [json.loads(row) for row in run(engine=engine, **settings).splitlines()]
-        for engine in ("ctranslate2", "torch")
-    )
-    assert alike(found, expected)
-
-
-def test_bfloat16(
-    model: Path,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(products, "_SMALL", 0)  # as for a model of a useful size
-
-    def rows(**settings: Any) -> list[Any]:
-        job = TranslateJob(model=str(model), device="cpu", input=str(source), score=str(source))
-        commands.translate(replace(job, format="jsonl", **settings))
-        out, err = capfd.readouterr()
-        assert err == ""
-        return [json.loads(row)["translations"] for row in out.splitlines()]
-
-    translator = opened(model, dtype=torch.bfloat16)
-    expected = [[json.loads(json.dumps(asdict(t)))] for t in translator.score(LINES, LINES)]
-    for engine in ("torch", "auto"):
-        assert alike(rows(engine=engine, compute_type="bfloat16"), expected)
-    assert not alike(rows(), expected)
-
-
-def test_unavailable_compute_types(model: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(model), "input": str(source)}
-    message = error_of(capfd, engine="torch", compute_type="int8", **settings)
-    assert message == (
-        "compute_type=int8 needs engine=ctranslate2: set compute_type=float32 or bfloat16"
-    )
-    for engine in ("torch", "auto"):
-        message = error_of(capfd, engine=engine, compute_type="float16", **settings)
-        assert message.startswith("compute_type=float16 needs a GPU")
 
 
 def test_ensemble(model: Path, second: Path, run: Run) -> None:
@@ -325,27 +259,12 @@ MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>
 MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        pytest.param({"engine": "ctranslate2"}, marks=needs_ctranslate2),
-        pytest.param(
-            {"split": "sentences"},
-            marks=pytest.mark.skipif(
-                find_spec("sentencex") is None,
-                reason="sentencex is not installed (the extra 'sentences')",
-            ),
-        ),
-    ],
-)
-def test_markup_is_kept(
-    second: Path, source: Path, run: Run, capfd: Any, settings: dict[str, Any]
-) -> None:
+@pytest.mark.parametrize("split", ["none", "sentences"])
+def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> None:
+    if split == "sentences":
+        pytest.importorskip("sentencex", reason="sentencex is not installed")
+    settings = {"split": split}
     source.write_text("".join(f"{line}\n" for line in MARKED))
-    if settings.get("engine") == "ctranslate2":  # logs the conversion once
-        commands.translate(TranslateJob(model=str(second), input=str(source), **settings))
-        capfd.readouterr()
     plain = run(model=str(second), **settings).splitlines()
     kept = run(model=str(second), markup="keep", **settings).splitlines()
     assert kept[2:4] == plain[2:4]
@@ -362,8 +281,7 @@ def test_alignment(model: Path, run: Run) -> None:
     assert any(row["translations"][0]["alignment"] for row in rows)
 
 
-@pytest.mark.parametrize("key", ["prefix", "score"])
-@pytest.mark.parametrize("lines", [0, 3, 4, 6])
+@pytest.mark.parametrize(("key", "lines"), [("prefix", 0), ("score", 4), ("prefix", 6)])
 def test_aligned_file_of_a_different_length(
     model: Path,
     source: Path,
@@ -400,12 +318,8 @@ def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
         ({"alignment": True}, "alignment=true needs format=jsonl"),
         ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
         ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
-        ({"score": "x", "alignment": True}, "alignment cannot be used with score"),
-        ({"score": "x", "sampling": True}, "sampling cannot be used with score"),
-        ({"split": "sentences", "prefix": "x"}, "prefix applies to whole lines"),
         ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
         ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
-        ({"markup": "keep", "prefix": "x"}, "prefix applies to whole lines"),
         ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
         ({"markup": "html"}, "markup='html' is not one of"),
     ],
@@ -427,14 +341,8 @@ def test_settings_that_change_the_output_make_a_different_job(
     monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
 
     def new(**settings: Any) -> bool:
-        job = TranslateJob(
-            model=str(model),
-            device="cpu",
-            input=str(source),
-            output=str(tmp_path / "out"),
-            engine="torch",
-            **settings,
-        )
+        own = {"model": str(model), "input": str(source), "output": str(tmp_path / "out")}
+        job = TranslateJob(**{**own, "device": "cpu", "engine": "torch", **settings})
         try:
             commands.translate(job)
             return False
@@ -445,32 +353,19 @@ def test_settings_that_change_the_output_make_a_different_job(
 
     path = write_lines(tmp_path / "aligned", ["a"] * 5)
     assert not new()
+    assert not new()  # it resumes
     for settings in (
-        {"min_length": 1},
+        {"beam_size": 1},
+        {"model": str(second)},
         {"ensemble": [str(second)]},
         {"compute_type": "bfloat16"},
         {"sampling": True},
         {"sampling": True, "seed": 2},
-        {"prefix": path},
         {"score": path},
         {"format": "jsonl", "alignment": True},
         {"markup": "keep"},
     ):
         assert new(**settings)
-        assert not new(**settings)
     assert new(prefix=path)
     write_lines(tmp_path / "aligned", ["b"] * 5)
     assert new(prefix=path)
-
-
-def test_freed_memory_is_kept_without_a_launcher(
-    model: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[bool] = []
-    monkeypatch.setattr(hardware, "keep_freed_memory", lambda: kept.append(True))
-    for key in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(key, raising=False)
-    commands.translate(
-        TranslateJob(model=str(model), device="cpu", input=str(source), engine="torch")
-    )
-    assert kept == [True]

@@ -84,7 +84,3 @@ def test_sinusoids_extend_beyond_the_initial_table(dtype: torch.dtype) -> None:
     expected = torch.tensor([positional_encoding(p, 6) for p in range(50)]).double()
     rounding = max(2**-24, 4 * torch.finfo(dtype).eps)  # the table itself is single precision
     torch.testing.assert_close(pe, expected, rtol=0, atol=rounding)
-
-
-def test_sinusoids_are_not_saved() -> None:
-    assert list(Embedding(3, ModelConfig()).state_dict()) == ["weight"]

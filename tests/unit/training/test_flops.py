@@ -28,9 +28,7 @@ def store_of(src: list[int], tgt: list[int]) -> TokenStore:
     "changes",
     [{}, {"norm": "pre"}, {"d_k": 3, "d_v": 7}, {"num_encoder_layers": 1, "num_decoder_layers": 4}],
 )
-def test_flops_equal_the_count_of_pytorch(
-    changes: dict[str, Any],
-) -> None:
+def test_flops_equal_the_count_of_pytorch(changes: dict[str, Any]) -> None:
     sizes = {"d_model": 12, "d_ff": 20, "num_heads": 2, "dropout": 0.0}
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
     config = ModelConfig(**{**sizes, **layers, **changes})
@@ -58,27 +56,18 @@ def test_base_model_update_takes_9_6_tflop() -> None:
 @pytest.mark.parametrize(
     ("name", "precision", "tera"),
     [
-        ("NVIDIA H200", "bf16", 989.4),
         ("NVIDIA H200", "fp32", 67),
         ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
         ("NVIDIA H100 PCIe", "fp16", 756.5),
-        ("NVIDIA A100-SXM4-40GB", "bf16", 312),
-        ("NVIDIA A100-SXM4-80GB", "fp32", 19.5),
         ("NVIDIA A100-PCIE-40GB", "bf16", 312),
-        ("NVIDIA A100 80GB PCIe", "bf16", 312),
         ("NVIDIA L4", "bf16", 121),
         ("NVIDIA L40S", "bf16", 362),
-        ("NVIDIA A10", "bf16", 125),
         ("Tesla V100-SXM2-16GB", "fp16", 125),
         ("Tesla V100-SXM2-16GB", "bf16", None),  # not supported
-        ("Tesla T4", "fp16", 65),
-        ("NVIDIA GeForce RTX 3090", "bf16", 71),
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),  # a different chip
         ("NVIDIA A10G", "bf16", None),
-        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "bf16", None),  # a slice
-        ("NVIDIA H200 MIG 1g.18gb", "bf16", None),
-        ("Some GPU", "bf16", None),
+        ("NVIDIA H200 MIG 1g.18gb", "bf16", None),  # a slice
     ],
 )
 def test_peak_rates_by_name(name: str, precision: str, tera: float | None) -> None:

@@ -86,7 +86,7 @@ def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None
     assert breaks == [0, *every, 23]
 
 
-@pytest.mark.parametrize("max_steps", [20, 800, 6000, 100_000, 300_000])
+@pytest.mark.parametrize("max_steps", [20, 6000, 100_000])
 def test_the_default_average_is_that_of_the_last_percents_of_a_run(max_steps: int) -> None:
     # The paper: the last 5 checkpoints of 10 minutes each, of 12 hours (§5.2, §6.1).
     criteria = StoppingCriteria(TrainConfig(max_steps=max_steps), 10**9)
@@ -167,17 +167,3 @@ def test_nll_decides_while_bleu_is_chance() -> None:
     old = asdict(at)
     del old["best_nll"]  # the first checkpoints of format 3 lack it
     assert TrainingState.from_json({**old, "num_records": 7}).best == 1  # which later ones had
-
-
-def test_the_keys_of_a_checkpoint_are_those_of_format_3() -> None:
-    assert asdict(TrainingState()) == {
-        "step": 0,
-        "seconds": 0.0,
-        "best_step": 0,
-        "best": None,
-        "best_nll": None,
-        "best_lines": None,
-        "stale": 0,
-        "skipped": 0,
-        "totals": {},
-    }

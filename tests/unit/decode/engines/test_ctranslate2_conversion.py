@@ -1,9 +1,8 @@
 """Converted models: complete, of the current weights, usable by any CTranslate2 program."""
 
 import contextlib
-import errno
-import json
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece as spm
 import torch
 from support.model_folders import JOB
-from support.models import make_tokenizer, make_translator, random_lines, random_model
+from support.models import make_tokenizer, make_translator, random_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
-from transformer_mt.batch import Packed
-from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import check_shape
@@ -60,40 +57,6 @@ def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
 
 
-SHAPES: list[dict[str, Any]] = [
-    {},
-    {"norm": "pre"},
-    {"positions": "learned", "max_positions": 30},
-    {"norm": "pre", "num_heads": 4, "num_encoder_layers": 3, "num_decoder_layers": 1},
-]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@torch.inference_mode()
-def test_converted_folder_is_a_plain_ctranslate2_model(folder: Path, shape: dict[str, Any]) -> None:
-    """With two libraries only and their defaults, tokens have the same probabilities."""
-    torch.manual_seed(1)
-    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
-    config = ModelConfig(**{"d_model": 16, "d_ff": 32, "num_heads": 2, **layers, **shape})
-    model = Transformer(config, 330).eval()
-    for parameter in model.parameters():
-        parameter += torch.randn_like(parameter) / 10  # biases and norms too
-    place = find_or_convert(random_weights(folder, model), "float32")
-
-    pieces = spm.SentencePieceProcessor(model_file=str(place / "tokenizer.model"))
-    sources, targets = random_lines(20, 6), random_lines(20, 6, seed=2)
-    answers = ct2.Translator(str(place)).score_batch(
-        pieces.encode(sources, out_type=str), pieces.encode(targets, out_type=str)
-    )
-    for source, target, answer in zip(sources, targets, answers, strict=True):
-        src = Packed.from_sequences([[*pieces.encode(source), EOS]])
-        tgt = [*pieces.encode(target), EOS]
-        tgt_in = Packed.from_sequences([[BOS, *tgt[:-1]]])
-        logits = model.logits(model.decode(tgt_in, model.encode(src), src))
-        expected = logits.log_softmax(-1)[range(len(tgt)), tgt]
-        assert answer.log_probs == pytest.approx(expected.tolist(), abs=1e-5)
-
-
 def test_converted_only_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = convert(folder)
     assert place == folder / "ctranslate2" / "float32"
@@ -123,7 +86,7 @@ def test_changed_weights_are_converted_again(folder: Path) -> None:
     assert before != after
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"model": "x"}'])
+@pytest.mark.parametrize("damage", ["", "[]", '{"model": "x"}'])
 def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
     place = convert(folder)
     (place / "made_from.json").write_text(damage)
@@ -160,23 +123,25 @@ def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) 
     assert scores[1] == pytest.approx(scores[0], abs=0.1)
 
 
+@pytest.mark.parametrize("moved", [False, True])
 def test_cache_is_used_if_the_folder_cannot_be_written(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, moved: bool
 ) -> None:
     (folder / "ctranslate2").write_text("a file is in the way, as for root no permission is")
+    home = folder.parent / "home"
+    cache = home / ".cache"
+    if moved:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache := home / "xdg"))
     place = convert(folder)
-    assert place.is_relative_to(folder.parent / "home" / ".cache" / "transformer_mt")
+    assert place.is_relative_to(cache / "transformer_mt")
     (note,) = caplog.messages
     assert str(place) in note
     assert f"{folder / 'ctranslate2'} cannot be written" in note
     ct2.Translator(str(place))
     assert convert(folder) == place
     assert len(caplog.messages) == 1
-
-
-def test_unwritable_folder_and_cache(folder: Path) -> None:
-    (folder / "ctranslate2").write_text("")
-    (folder.parent / "home").write_text("")
+    shutil.rmtree(home)
+    home.write_text("")
     with pytest.raises(InputError, match=r"cannot store the converted model: .*cannot be written"):
         convert(folder)
 
@@ -190,36 +155,7 @@ def test_unsupported_shapes(folder: Path, key: str, size: int) -> None:
     check_shape(random_model(**{key: 8}).config)  # the default, given explicitly
 
 
-def test_special_tokens_of_the_vocabulary(folder: Path) -> None:
-    place = convert(folder)
-    config = json.loads((place / "config.json").read_text())
-    assert config["add_source_eos"] is True
-    assert (config["decoder_start_token"], config["eos_token"]) == ("<s>", "</s>")
-    assert len(json.loads((place / "shared_vocabulary.json").read_text())) == 330
-
-
-def test_a_conversion_of_an_earlier_version_is_used(folder: Path) -> None:
-    """Its record also has checksums of the files."""
-    place = convert(folder)
-    before = files(place)
-    record = json.loads((place / "made_from.json").read_text())
-    (place / "made_from.json").write_text(json.dumps({**record, "files": {"model.bin": "1f"}}))
-    assert convert(folder) == place
-    assert files(place) == before
-
-
-def test_a_read_only_folder_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = convert(folder)
-
-    def read_only(path: Path, **_: Any) -> None:
-        raise OSError(errno.EROFS, "read-only", str(path))
-
-    monkeypatch.setattr(Path, "mkdir", read_only)
-    assert convert(folder) == place
-
-
-@pytest.mark.parametrize("name", ["model.bin", "shared_vocabulary.json", "made_from.json"])
-@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize(("name", "kind"), [("model.bin", "pipe"), ("made_from.json", "device")])
 def test_files_that_never_end_are_not_read(folder: Path, name: str, kind: str) -> None:
     place = convert(folder)
     (place / name).unlink()
@@ -251,18 +187,6 @@ def test_one_of_several_processes_says_that_it_has_converted(
         places = {*threads.map(lambda request: find_or_convert(request, "float32"), requests)}
     assert places == {folder / "ctranslate2" / "float32"}
     assert len(caplog.messages) == 1
-
-
-def test_the_cache_can_be_moved(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "ctranslate2").write_text("in the way")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    place = convert(folder)
-    assert place.is_relative_to(tmp_path / "xdg" / "transformer_mt")
-    moved = EngineRequest.open(folder, device="cpu", cache_dir=str(tmp_path / "moved"))
-    place = find_or_convert(moved, "float32")
-    assert place.is_relative_to(tmp_path / "moved")
 
 
 def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import random
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -90,10 +89,6 @@ MODELS = {
             4.0, 1.5, attention_bias=True, output_bias=True, activation="swish", layer_norm_eps=1e-5
         )
     ),
-    "untied": lambda: model_that_ends(
-        4.0, 1.5, tied_embeddings="none", scale_embeddings=False, activation="gelu"
-    ),
-    "pre, learned": lambda: model_that_ends(3.0, norm="pre", positions="learned", max_positions=40),
 }
 
 
@@ -104,13 +99,7 @@ def test_translations_equal_pytorch(
     model = MODELS[name]()
     folder = converted(tmp_path / "m", model, tokenizer)
     sources = tokenizer.encode(random_lines(25, 9))
-    for beam_size, alpha, most in [
-        (1, 0.6, 40),
-        (2, 0.6, None),
-        (4, 0, 20),
-        (4, 1, 8),
-        (8, 2, None),
-    ]:
+    for beam_size, alpha, most in [(1, 0.6, 40), (4, 0, 20), (4, 1, 8), (8, 2, None)]:
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
@@ -120,13 +109,14 @@ def test_translations_equal_pytorch(
             assert other[0].tokens == mine[0].tokens
             assert len(other) == len(mine) == beam_size
             assert sorted(other, key=lambda h: -h.score) == other
-            scores = {tuple(h.tokens): h.score for h in mine}
+            scores = {tuple(h.tokens): (h.score, h.token_log_probs) for h in mine}
             both = [h for h in other if tuple(h.tokens) in scores]
             assert len(both) >= beam_size / 2
             for h in both:
-                assert h.score == pytest.approx(scores[tuple(h.tokens)], abs=1e-4)
+                assert h.score == pytest.approx(scores[tuple(h.tokens)][0], abs=1e-4)
+                assert h.token_log_probs == pytest.approx(scores[tuple(h.tokens)][1], abs=1e-4)
     # CTranslate2 did the work, though these models end late, or never.
-    assert len(fallback_lengths) <= 0.02 * 5 * len(sources)
+    assert len(fallback_lengths) <= 0.02 * 4 * len(sources)
 
 
 def test_batches_and_workers_never_change_a_translation(
@@ -150,36 +140,7 @@ def test_batches_and_workers_never_change_a_translation(
     assert len(fallback_lengths) < 3 * 30
 
 
-def test_token_scores_equal_pytorch(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    model = MODELS["post"]()
-    folder = converted(tmp_path / "m", model, tokenizer)
-    lines = [*random_lines(12, 9), ""]
-    config = DecodeConfig(max_extra_tokens=20)
-    theirs = ctranslate2_translator(folder, model, tokenizer, config).translate_nbest(lines, 4)
-    ours = make_translator(model, tokenizer, config).translate_nbest(lines, 4)
-    compared = 0
-    for found, expected in zip(theirs, ours, strict=True):
-        scores = {tuple(t.pieces): t.piece_log_probs for t in expected}
-        for t in found:
-            assert sum(t.piece_log_probs) == pytest.approx(t.log_prob, abs=1e-3)
-            if tuple(t.pieces) in scores:
-                assert t.piece_log_probs == pytest.approx(scores[tuple(t.pieces)], abs=1e-4)
-                compared += len(t.pieces) > 1
-    assert compared > 12
-
-
-def test_number_of_torch_threads_is_unchanged(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    model, before = MODELS["pre"](), torch.get_num_threads()
-    folder = converted(tmp_path / "m", model, tokenizer)
-    try:
-        torch.set_num_threads(2)
-        ctranslate2_engine(folder, model, tokenizer, DecodeConfig())
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (1, None), (4, 9)])
+@pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (4, 9)])
 def test_maximum_length_is_per_sentence(
     tmp_path: Path,
     tokenizer: Tokenizer,
@@ -208,16 +169,19 @@ def test_maximum_length_is_per_sentence(
     assert len(fallback_lengths) <= 1
 
 
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
 def test_special_symbols_are_never_generated(
-    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int]
+    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int], compute_type: str
 ) -> None:
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
-    folder = converted(tmp_path / "m", model, tokenizer)
+    folder = converted(tmp_path / "m", model, tokenizer, compute_type)
     config = DecodeConfig(beam_size=2, max_extra_tokens=3)
-    found = ctranslate2_translator(folder, model, tokenizer, config).translate(["x", "a"])
-    assert found == make_translator(model, tokenizer, config).translate(["x", "a"])
-    assert len(fallback_lengths) == 2
+    more = INT8 if compute_type == "int8" else {}
+    engine = ctranslate2_engine(folder, model, tokenizer, config, **more)
+    for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
+        assert {*best.tokens} <= {tokenizer.vocabulary.index("x")}
+    assert len(fallback_lengths) == (0 if more else 2)
 
 
 def test_sentences_longer_than_the_converted_model_takes(
@@ -238,7 +202,7 @@ def test_sentences_longer_than_the_converted_model_takes(
     assert len(fallback_lengths) < 30
 
 
-@pytest.mark.parametrize(("beam_size", "alpha"), [(4, 0.6), (4, 4), (8, 2), (8, 4), (4, 0)])
+@pytest.mark.parametrize(("beam_size", "alpha"), [(4, 0.6), (8, 4), (4, 0)])
 def test_pytorch_is_not_needed_for_another_length_penalty(
     tmp_path: Path, tokenizer: Tokenizer, beam_size: int, alpha: float
 ) -> None:
@@ -296,51 +260,16 @@ def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: st
                 assert h.score == pytest.approx(h.log_prob / penalty)
 
 
-def test_int8_does_not_generate_special_symbols(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
-    model = constant_model(tokenizer, logits)
-    folder = converted(tmp_path / "m", model, tokenizer, "int8")
-    config = DecodeConfig(beam_size=2, max_extra_tokens=3)
-    engine = ctranslate2_engine(folder, model, tokenizer, config, **INT8)
-    x = tokenizer.vocabulary.index("x")
-    for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
-        assert set(best.tokens) <= {x}
-
-
-def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"pip install ctranslate2"):
-        check_available("float32", "cpu")
-
-
-def test_unsupported_compute_type() -> None:
-    check_available("float32", "cpu")
-    with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
-        check_available("float15", "cpu")
-
-
-def test_gpu_that_only_torch_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("CUDA failed with error no CUDA-capable device is detected")
 
+    check_available("float32", "cpu")
+    with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
+        check_available("float15", "cpu")
     monkeypatch.setattr("ctranslate2.get_supported_compute_types", fail)
     with pytest.raises(InputError, match=r"no CUDA-capable .*: set engine=torch or device=cpu"):
         check_available("float32", "cuda:0")
-
-
-def test_missing_gpu_library(
-    tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = MODELS["post"]()
-    folder = converted(tmp_path / "m", model, tokenizer)
-    engine = ctranslate2_engine(folder, model, tokenizer, DecodeConfig())
-    translator = Translator(engine, tokenizer, PLAIN, DecodeConfig())
-
-    def fail(*_: object, **__: object) -> None:
-        raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
-
-    answer = SimpleNamespace(result=fail)
-    library = SimpleNamespace(translate_batch=lambda batch, **_: [answer] * len(batch))
-    monkeypatch.setattr(engine, "_translator", library)
-    with pytest.raises(InputError, match=r"libcublas\.so\.12 .* loaded; set engine=torch"):
-        translator.translate(["a b"])
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(InputError, match=r"pip install ctranslate2"):
+        check_available("float32", "cpu")

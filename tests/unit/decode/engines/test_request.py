@@ -84,23 +84,6 @@ def choose(
     return chosen
 
 
-@needs_ctranslate2
-@pytest.mark.parametrize("compute_type", ["auto", "float32"])
-def test_auto_is_bfloat16_on_a_gpu_that_has_it(
-    choose: Any, compute_type: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(converted_models, "check_available", lambda *_: None)
-    for fast in (False, True):
-        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
-        assert choose(compute_type=compute_type) == ("ct2 float32", [])
-        assert choose("torch", compute_type) == ("torch float32", [])
-        assert choose("ctranslate2", compute_type) == ("ct2 float32", [])
-        on_gpu = "bfloat16" if fast and compute_type == "auto" else "float32"
-        for device in ("cuda", "cuda:1"):
-            assert choose("auto", compute_type, device) == (f"torch {on_gpu}", [])
-            assert choose("ctranslate2", compute_type, device) == (f"ct2 {on_gpu}", [])
-
-
 def test_a_model_in_memory_follows_the_same_rule(
     choose: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,24 +98,49 @@ def test_a_model_in_memory_follows_the_same_rule(
 
 
 @needs_ctranslate2
-def test_fast_is_int8_then_bfloat16_then_float32(
-    choose: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("engine", "compute_type", "device", "slow_bf16", "fast_bf16"),
+    [
+        ("auto", "auto", "cpu", "ct2 float32", "ct2 float32"),
+        ("torch", "auto", "cpu", "torch float32", "torch float32"),
+        ("auto", "auto", "cuda:1", "torch float32", "torch bfloat16"),
+        ("ctranslate2", "auto", "cuda", "ct2 float32", "ct2 bfloat16"),
+        ("auto", "float32", "cuda", "torch float32", "torch float32"),
+        ("auto", "fast", "cpu", "ct2 int8", "ct2 int8"),
+        ("torch", "fast", "cpu", "torch float32", "torch bfloat16"),
+        ("auto", "fast", "cuda", "torch float32", "torch bfloat16"),
+        ("auto", "int8", "cpu", "ct2 int8", "ct2 int8"),
+        ("auto", "bfloat16", "cpu", "torch bfloat16", "torch bfloat16"),
+        ("auto", "float16", "cuda", "torch float16", "torch float16"),
+    ],
+)
+def test_the_engine_and_its_type(
+    choose: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
+    compute_type: str,
+    device: str,
+    slow_bf16: str,
+    fast_bf16: str,
 ) -> None:
-    for fast in (False, True):
-        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=fast: fast)
-        other = "torch bfloat16" if fast else "torch float32"
-        assert choose(compute_type="fast")[0] == "ct2 int8"
-        assert choose("ctranslate2", "fast")[0] == "ct2 int8"
-        assert choose("torch", "fast")[0] == other
-        assert choose(compute_type="fast", device="cuda")[0] == other
-        chosen, (message,) = choose(compute_type="fast", min_length=3)
-        assert chosen == other
-        assert message.startswith("compute_type=fast is engine=torch")
-        assert ("scores differ" in message) == fast
+    """They depend on whether the processor or the GPU is fast in bfloat16."""
+    monkeypatch.setattr(converted_models, "check_available", lambda *_: None)
+    for is_fast, expected in ((False, slow_bf16), (True, fast_bf16)):
+        monkeypatch.setattr(hardware, "has_fast_bf16", lambda _, fast=is_fast: fast)
+        chosen, messages = choose(engine, compute_type, device)
+        assert chosen == expected
+        assert messages == [] or compute_type == "fast"
 
 
 @needs_ctranslate2
 def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
+    chosen, (message,) = choose(compute_type="fast", min_length=3)
+    assert chosen == "torch float32"
+    assert message.startswith("compute_type=fast is engine=torch")
+    with pytest.raises(InputError, match="float16 needs a GPU"):
+        choose("torch", "float16")
+    with pytest.raises(InputError, match="compute_type=int8 needs engine=ctranslate2: set"):
+        choose("torch", "int8")
     for settings in ({"min_length": 2}, {"sampling": True}, {"ensemble": [Path("other")]}):
         assert choose(**settings)[0] == "torch float32"
         (name,) = settings
@@ -146,17 +154,6 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
         choose("ctranslate2", model=odd)
 
 
-@needs_ctranslate2
-def test_a_named_type_is_what_is_asked_for(choose: Any) -> None:
-    for engine in ("auto", "ctranslate2"):
-        assert choose(engine, "int8") == ("ct2 int8", [])
-    for engine in ("auto", "torch"):
-        assert choose(engine, "bfloat16") == ("torch bfloat16", [])
-        assert choose(engine, "float16", "cuda") == ("torch float16", [])
-        with pytest.raises(InputError, match="float16 needs a GPU"):
-            choose(engine, "float16")
-
-
 def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_module, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
@@ -164,6 +161,10 @@ def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert choose(compute_type="fast")[0] == "torch float32"
     with pytest.raises(InputError, match="pip install"):
         choose("ctranslate2")
+    monkeypatch.setattr(request_module, "find_spec", lambda _: object())  # a broken installation
+    chosen, (message,) = choose()
+    assert chosen == "torch float32"
+    assert message.endswith("; using engine=torch")
 
 
 @needs_ctranslate2

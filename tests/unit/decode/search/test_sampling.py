@@ -32,8 +32,8 @@ def distribution(
 
 
 @pytest.mark.parametrize("size", [5, 520])  # the second is above ``_NUCLEUS_SIZE``
-@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
-@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.6), (4, 0.7), (0, 0.999)])
+@pytest.mark.parametrize("temperature", [0.3, 2.0])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.6), (4, 0.7)])
 def test_tokens_are_sampled_by_their_probability(
     size: int, temperature: float, top_k: int, top_p: float
 ) -> None:
@@ -88,7 +88,7 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
 
 
 @pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
     """Tokens sampled after an end may repeat; the other samples end within their limit."""
     table = TableModel(lambda *_: [math.log(1 / 8)] * 8, [0])
