@@ -98,8 +98,9 @@ class Trainer:
         self.model = initial_model(job, tokenizer, device, resuming=resuming)
         self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
+        compiled_vocab = self.model.vocab_size if compiled else None
         self._max_tokens = config.max_tokens_per_device or default_max_tokens(
-            job.model, self.model.vocab_size, device, compiled
+            job.model, device, compiled_vocab
         )
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self._batches = BatchIterator(

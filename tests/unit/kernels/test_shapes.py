@@ -48,7 +48,7 @@ def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
     def tokens(model: ModelConfig, gigabytes: int, compiled: bool) -> int:
         properties = SimpleNamespace(total_memory=gigabytes * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        return default_max_tokens(model, 37000, torch.device("cuda"), compiled)
+        return default_max_tokens(model, torch.device("cuda"), 37000 if compiled else None)
 
     base, big = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
     for compiled, memory in ((False, 80), (True, 24)):
@@ -56,4 +56,4 @@ def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
         assert 2000 < tokens(base, 8, compiled) < tokens(base, memory // 2, compiled) < 25_000
     assert tokens(big, 24, False) == pytest.approx(tokens(base, 24, False) / 2, rel=0.01)
     assert tokens(base, 24, True) / 2 < tokens(big, 24, True) < tokens(base, 24, True)
-    assert default_max_tokens(base, 37000, torch.device("cpu"), False) == 8192
+    assert default_max_tokens(base, torch.device("cpu")) == 8192
