@@ -7,6 +7,7 @@ the contents of a tensor are read.
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,21 @@ def test_steps_that_are_not_capturable_run_eagerly(
     assert graph_step.captures == 0
     monkeypatch.setattr(beam_search, "_CPU_POLICY", beam_search._StepPolicy(1, 0, 0, None))
     assert translator.translate(lines) == found
+
+
+def test_a_small_batch_is_captured_once(
+    graph_step: type[FakeGraphStep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = DecodeConfig(max_extra_tokens=60)
+    translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
+    lines = random_lines(6, 9)
+    expected = translator.translate(lines)
+    assert graph_step.captures > 1
+    graph_step.captures = 0
+    policy = replace(beam_search._CPU_POLICY, small_batch=6)
+    monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
+    assert translator.translate(lines) == expected
+    assert graph_step.captures == 1
 
 
 def test_capture_at_the_second_step_and_again_after_invalidation() -> None:
