@@ -57,9 +57,11 @@ def guard(request: pytest.FixtureRequest) -> Path:
     return library
 
 
-GIGABYTES, TERAFLOP = 18.67, 3.949
-"""That the kernels of an update with 1 + 1 layers read and write; of its products. A change that is
-meant to change them changes them here."""
+TERAFLOP = 3.949
+"""Of the products of an update with 1 + 1 layers."""
+GIGABYTES = 20.42 if torch.__version__.startswith(("2.11.", "2.12.")) else 18.67
+"""That its kernels read and write: PyTorch 2.11 pads the gradient of the logits in a kernel of its
+own. A change that is meant to change these figures changes them here."""
 
 
 @needs_compiler

@@ -55,11 +55,11 @@ def _scores(q, k, rows, keys, num_keys, scale, CAUSAL: tl.constexpr):
 
 
 @triton.jit
-def _dropped(weights, seed, first, rows, keys, DROPOUT: tl.constexpr):
-    """Dropout by seed, head, packed row and key: 32 bits, in which distant rows may coincide."""
+def _mask(seed, first, rows, keys, DROPOUT: tl.constexpr):
+    """M by seed, head, packed row and key: 32 bits, in which distant rows may coincide."""
     row = (first + rows) * tl.num_programs(1) + tl.program_id(1)
     kept = tl.rand(tl.load(seed), row[:, None] * 1024 + keys[None, :]) >= DROPOUT
-    return tl.where(kept, weights * (1 / (1 - DROPOUT)), 0.0)
+    return tl.where(kept, 1 / (1 - DROPOUT), 0.0)
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def _forward(
             shrink, p = tl.exp2(largest - new), tl.exp2(s - new[:, None])
             total = total * shrink + tl.sum(p, 1)
             if DROPOUT > 0:
-                p = _dropped(p, seed, q0, rows, keys, DROPOUT)
+                p *= _mask(seed, q0, rows, keys, DROPOUT)
             out = out * shrink[:, None] + tl.dot(p.to(v.dtype), v)
             largest = new
         total = tl.where(total > 0, total, 1.0)  # no keys: zeros
@@ -105,8 +105,8 @@ def _gradients(
     p = tl.exp2(_scores(q, k, rows, keys, num_keys, scale, CAUSAL) - lse[:, None])
     d_p, kept = tl.dot(d_out, tl.trans(v)), p
     if DROPOUT > 0:
-        d_p = _dropped(d_p, seed, first, rows, keys, DROPOUT)
-        kept = _dropped(p, seed, first, rows, keys, DROPOUT)
+        mask = _mask(seed, first, rows, keys, DROPOUT)
+        d_p, kept = d_p * mask, p * mask
     d_s = p * (d_p - tl.sum(d_out.to(tl.float32) * out.to(tl.float32), 1)[:, None])
     return kept.to(q.dtype), d_s.to(q.dtype)
 
