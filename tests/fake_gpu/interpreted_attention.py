@@ -92,12 +92,12 @@ def errors(dtype: torch.dtype, causal: bool, p: float) -> list[float]:
     keys = QUERIES if causal else KEYS
     *qkv, grad = inputs(dtype, keys)
     mask = kept_weights(keys, causal, 1) if p else None
-    leaves = [x.detach().requires_grad_() for x in qkv]
-    exact = [x.detach().double().requires_grad_() for x in qkv]
-    out = ours(*leaves, keys, causal, p)
-    expected = reference(*exact, keys, causal, mask)
+    q, k, v = leaves = [x.detach().requires_grad_() for x in qkv]
+    out = ours(q, k, v, keys, causal, p)
     found = [out, *torch.autograd.grad(out, leaves, grad)]
-    wanted = [expected, *torch.autograd.grad(expected, exact, grad.double())]
+    q, k, v = leaves = [x.detach().double().requires_grad_() for x in qkv]
+    out = reference(q, k, v, keys, causal, mask)
+    wanted = [out, *torch.autograd.grad(out, leaves, grad.double())]
     return [float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, wanted, strict=True)]
 
 
