@@ -6,7 +6,7 @@ which are given in one of two forms:
 
 * ``Buckets``, for any device: buckets of sequences of similar length; attention pads each bucket
   to its longest sequence.
-* ``CuSeqlens``, for compiled training on a GPU: tensors of fixed shape for variable-length kernels.
+* ``CuSeqlens``, for compiled training on a GPU: cumulative lengths for variable-length kernels.
 
 Shapes: B sequences, S the length of the longest one, N packed tokens.
 """
@@ -129,11 +129,11 @@ class Buckets(_Tensors):
 
 @dataclass(frozen=True)
 class CuSeqlens(_Tensors):
-    """Boundaries of the sequences in a flat tensor as cumulative lengths, of fixed size."""
+    """Boundaries of the sequences in a flat tensor as cumulative lengths."""
 
     cu_seqlens: Tensor
-    """[B + 1] int32: sequence i is rows ``cu_seqlens[i]:cu_seqlens[i + 1]``; the last sequences
-    may be empty."""
+    """[B + 1] int32: sequence i is rows ``cu_seqlens[i]:cu_seqlens[i + 1]``. B may differ from
+    batch to batch, and is the same on both sides."""
     max_length: int
     """Upper bound of the sequence lengths: a constant of the run, not of the batch."""
 

@@ -37,6 +37,9 @@ FORMAT = 3
 _MAX_HEADER_BYTES = 2**22
 """Maximum size of a safetensors header; the largest models have some 100 KiB."""
 
+_LOSS_SCALE = "loss_scale."
+"""Prefix of the state of training in fp16, which a run may start or end with, on another GPU."""
+
 _INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""
 
@@ -137,7 +140,8 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
         path = checkpoint.path / name
         values = read_tensors(path, partial(_check_shapes, tensors, path))
         for key, tensor in tensors.items():
-            tensor.copy_(values[key])
+            if key in values:
+                tensor.copy_(values[key])
 
 
 def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
@@ -218,8 +222,10 @@ def _check_shapes(
     targets: dict[str, Tensor], path: Path, found: dict[str, tuple[int, ...]]
 ) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
-    if expected != found:
-        name = min(name for name, _ in expected.items() ^ found.items())
+    differ = {name for name, _ in expected.items() ^ found.items()}
+    differ -= {name for name in expected.keys() ^ found.keys() if name.startswith(_LOSS_SCALE)}
+    if differ:
+        name = min(differ)
         raise InputError(
             f"{path} does not fit the configuration: {printable(name[:100])} has shape "
             f"{found.get(name)}, expected {expected.get(name)}"

@@ -19,7 +19,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 
 VOCABULARY = 11
-SHAPE = BufferShape(src_tokens=48, tgt_tokens=40, pairs=14, max_length=8, parts=1)
+SHAPE = BufferShape(src_tokens=48, tgt_tokens=40, max_length=8, parts=1)
 """Room for any six pairs below, so that there are always dummies."""
 
 sequence = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=6)

@@ -166,9 +166,8 @@ def deferred_imports(tree: ast.AST, module: str, package: str) -> Violations:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for line, name in imported_names(function, package):
-                # The compiler doubles the start-up time; only a GPU needs it.
-                is_compiler = name == "torch.nn.attention.varlen.varlen_attn"
-                if name.split(".")[0] not in OPTIONAL and not is_compiler:
+                needs_triton = name.startswith("transformer_mt.kernels.short_attention.")
+                if name.split(".")[0] not in OPTIONAL and not needs_triton:
                     yield line, f"{name} belongs at the top of the file"
 
 

@@ -106,6 +106,20 @@ def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
         ckpt.restore(checkpoint, model, named_state(model, optimizer))
 
 
+def test_a_run_resumes_in_fp16_and_in_another_precision(tmp_path: Path) -> None:
+    """As on machines that have a T4 on one day and an L4 on the next."""
+    model = tiny(1)
+    other = named_state(model, optimizer_of(model))
+    scaled = other | {"loss_scale.factor": torch.tensor(8.0)}
+    for saved, live, factor in ((scaled, other, 1.0), (other, scaled, 1.0), (scaled, scaled, 8.0)):
+        checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, saved))
+        live = {name: torch.ones_like(tensor) for name, tensor in live.items()}
+        ckpt.restore(checkpoint, tiny(2), live)
+        assert live.pop("loss_scale.factor", 1.0) == factor
+        torch.testing.assert_close(live, other)
+        shutil.rmtree(checkpoint.path)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_weights_are_stored_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
     model = tiny(1).to(dtype)

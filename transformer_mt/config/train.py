@@ -98,12 +98,17 @@ class TrainConfig(Checked, prefix="train."):
     shape."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Data type of the computation. ``auto`` is bf16 on a GPU that has it, and on a CPU with
-    AMX or of AMD with AVX-512-BF16; otherwise fp32. A resumed run keeps it. 16-bit types are used
-    by autocast, fp16 with loss scaling."""
+    AMX or of AMD with AVX-512-BF16; fp16 on older GPUs with matrix units for it (V100, T4);
+    otherwise fp32. A resumed run keeps it. 16-bit types are used by autocast, fp16 with loss
+    scaling."""
     kernels: str = one_of("auto", "torch", "onednn")
     """Library of the matrix products on a CPU. ``onednn`` is for fp32, as PyTorch uses it for bf16
     anyway. ``auto`` is ``onednn`` on AMD with AVX-512, and ``torch``, which has MKL, elsewhere; a
     resumed run keeps it."""
+    attention_kernel: str = one_of("auto", "flash", "short")
+    """Kernel of attention in a compiled step on a GPU. ``flash`` is FlashAttention; ``short`` is
+    made for sentences of up to 64 tokens, and its gradients are exact on a resume, but no GPU has
+    run it yet. ``auto`` is ``flash``."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

@@ -45,8 +45,7 @@ def choose_kernels(
     """
     recorded = recorded if device.type == "cpu" else None
     if precision == "auto":
-        fastest = "bf16" if hardware.has_fast_bf16(device) else "fp32"
-        precision = recorded.precision if recorded else fastest
+        precision = recorded.precision if recorded else hardware.fastest_precision(device)
     if device.type != "cpu":
         return Kernels(precision)
     if products == "auto" and recorded and recorded.precision == precision:
@@ -97,6 +96,16 @@ def should_compile(
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
     return possible if choice is None else choice
+
+
+def require_short_attention(model: ModelConfig, device: torch.device, compiled: bool) -> None:
+    """Raises ``InputError`` where ``train.attention_kernel=short`` is impossible."""
+    if not (device.type == "cuda" and compiled and model.key_size in (16, 32, 64, 128)):
+        raise InputError(
+            "train.attention_kernel=short needs a compiled step on a GPU (train.compile), and d_k "
+            f"of 16, 32, 64 or 128; here: {device.type}, {'' if compiled else 'not '}compiled, "
+            f"d_k={model.key_size}: remove the setting"
+        )
 
 
 def _has_compiler() -> bool:

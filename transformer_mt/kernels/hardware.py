@@ -52,6 +52,22 @@ def has_fast_bf16(device: "torch.device") -> bool:
     return "amx_bf16" in flags or ("avx512_bf16" in flags and is_amd_with_avx512())
 
 
+def fastest_precision(device: "torch.device") -> str:
+    """Precision of training in which matrix products are fastest: ``bf16``, ``fp16`` or ``fp32``.
+
+    fp16 needs loss scaling, so it is for GPUs that have matrix units for nothing else: V100 and T4,
+    with 8 times the rate of fp32.
+    """
+    if has_fast_bf16(device):
+        return "bf16"
+    if device.type == "cuda":
+        import torch
+
+        if torch.cuda.get_device_capability(device) >= (7, 0):
+            return "fp16"
+    return "fp32"
+
+
 def is_amd_with_avx512() -> bool:
     """Whether the CPU is AMD's Zen 4 or later, where oneDNN's fp32 products are the fastest.
 

@@ -24,17 +24,27 @@ _BUCKET_COST = 5000
 """Pairs of positions whose attention costs as much as the kernels of one more bucket."""
 
 
-def default_max_tokens(model: ModelConfig, device: torch.device) -> int:
+def default_max_tokens(
+    model: ModelConfig, device: torch.device, compiled_vocab: int | None = None
+) -> int:
     """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
 
-    Until the backward pass a token occupies up to 200 bytes for each layer and dimension; 400 leave
-    room for weights, optimizer state and logits.
+    Until the backward pass a token occupies up to 200 bytes for each layer and dimension; in a
+    compiled step 39 (``tests/fake_gpu``), and 4 for each logit and its gradient, of which there are
+    only a few rows at a time otherwise. As much is left for weights, optimizer state and temporary
+    tensors.
+
+    Args:
+        model: Sizes of the model.
+        device: Device of the training.
+        compiled_vocab: Number of pieces of the target if the step is compiled.
     """
     if device.type != "cuda":
         return _CPU_TOKENS
     memory: int = torch.cuda.get_device_properties(device).total_memory
     layers = model.num_encoder_layers + model.num_decoder_layers
-    return max(1024, memory // (400 * model.d_model * layers))
+    saved, logits = (200, 0) if compiled_vocab is None else (39, 4 * compiled_vocab)
+    return max(1024, memory // (2 * (saved * model.d_model * layers + logits)))
 
 
 def padded_sizes(sizes: Lengths, steps: int) -> npt.NDArray[np.int64]:

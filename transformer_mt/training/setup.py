@@ -9,7 +9,12 @@ from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
+from transformer_mt.kernels.choice import (
+    Kernels,
+    choose_kernels,
+    require_short_attention,
+    should_compile,
+)
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 
@@ -43,13 +48,16 @@ def agreed_kernels(job: TrainJob, recorded: Kernels | None, world: World) -> tup
         world: Ranks that share the run.
 
     Raises:
-        InputError: ``train.compile=true`` is impossible.
+        InputError: ``train.compile=true`` or ``train.attention_kernel=short`` is impossible.
     """
     config, device = job.train, world.device
     kernels = choose_kernels(config.kernels, config.precision, device, recorded)
     kernels = world.broadcast_object(kernels)
     compiled = should_compile(config.compile, job.model, device, kernels.precision)
-    return kernels, not world.any(not compiled)
+    compiled = not world.any(not compiled)
+    if config.attention_kernel == "short":
+        require_short_attention(job.model, device, compiled)
+    return kernels, compiled
 
 
 def reserve_positions(

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transformer_mt.batch import Batch
+from transformer_mt.batch import Batch, CuSeqlens
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.products import DTYPES, Linear
+from transformer_mt.model.layers import CrossAttention, SelfAttention
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.optimizer import LossScaler, adam, named_state
@@ -47,7 +48,7 @@ class LossModule(nn.Module):
             )
 
     def compile_for(self, world_size: int) -> None:
-        """Compiles for batches of a fixed shape: on a single rank, model and loss in one graph.
+        """Compiles for batches of a fixed size: on a single rank, model and loss in one graph.
 
         On several ranks each layer and the loss are separate graphs, so that DDP reduces the
         gradients of a layer while the layers below still compute theirs; a single graph would
@@ -90,7 +91,8 @@ class TrainStep:
         kernel: Kernel of the matrix products on a CPU, one of ``kernels.products.KERNELS``; a
             compiled step uses PyTorch's.
         clip_norm: Maximum gradient norm, if any.
-        compiled: Compile the step; all batches must have the same shape.
+        attention_kernel: Kernel of attention in a compiled step on a GPU: ``flash`` or ``short``.
+        compiled: Compile the step; all batches must have the same number of tokens.
     """
 
     def __init__(
@@ -103,12 +105,15 @@ class TrainStep:
         *,
         kernel: str = "torch",
         clip_norm: float | None = None,
+        attention_kernel: str = "flash",
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
         for layer in model.modules():
             if isinstance(layer, Linear):
                 layer.kernel = kernel
+            elif isinstance(layer, SelfAttention | CrossAttention):
+                layer.kernel = attention_kernel
         module = LossModule(model, label_smoothing, precision, "torch" if compiled else kernel)
         if compiled:
             module.compile_for(world.size)
@@ -128,7 +133,10 @@ class TrainStep:
             seed: Dropout seed of this update on this rank; a function of the step, so that a
                 resumed run draws the same masks.
         """
-        torch.manual_seed(seed)
+        # Not ``torch.manual_seed``, which also seeds devices that are not used.
+        torch.default_generator.manual_seed(seed)
+        if self._world.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
         loss, nll = self.gradient(micro_batches, num_targets)
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
@@ -165,7 +173,8 @@ class TrainStep:
         grad_scale = share * self._scaler.factor if self._scaler else None
         for i, batch in enumerate(micro_batches):
             with self._world.no_sync(self._parallel) if i < last else nullcontext():
-                batch_loss, batch_nll = self._parallel(batch.to(device), grad_scale)
+                batch = allow_any_number_of_sequences(batch.to(device))
+                batch_loss, batch_nll = self._parallel(batch, grad_scale)
                 (batch_loss * (share if grad_scale is None else grad_scale)).backward()
             loss += batch_loss.detach()
             nll += batch_nll
@@ -175,6 +184,14 @@ class TrainStep:
         """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""
         state = named_state(self._model, self.optimizer)
         return state | (self._scaler.state() if self._scaler else {})
+
+
+def allow_any_number_of_sequences(batch: Batch) -> Batch:
+    """Marks the one size of a buffered batch that differs between batches, for the compiler."""
+    for side in (batch.src, batch.tgt_in):
+        if isinstance(side.boundaries, CuSeqlens):
+            torch._dynamo.mark_dynamic(side.boundaries.cu_seqlens, 0)
+    return batch
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:

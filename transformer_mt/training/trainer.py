@@ -88,9 +88,6 @@ class Trainer:
         self._job, self._validator, self._world = job, validator, world
         self._train, self._valid = data.train, data.valid_store
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
-        # Tokens of either side in one forward pass: at most, and approximately in training.
-        self._max_tokens = config.max_tokens_per_device or default_max_tokens(job.model, device)
-        self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self._lr = 0.0  # of the latest update
         self._monitor: Monitor
         self._micro_batches: list[Batch] = []  # of the current update
@@ -100,6 +97,12 @@ class Trainer:
         resuming = world.broadcast_object(bool(earlier))
         self.model = initial_model(job, tokenizer, device, resuming=resuming)
         self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
+        # Tokens of either side in one forward pass: at most, and approximately in training.
+        compiled_vocab = self.model.vocab_size if compiled else None
+        self._max_tokens = config.max_tokens_per_device or default_max_tokens(
+            job.model, device, compiled_vocab
+        )
+        self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self._batches = BatchIterator(
             job, self._train, data.sampler, self._max_tokens, compiled, world
         )
@@ -114,6 +117,7 @@ class Trainer:
             world,
             kernel=self.kernels.products,
             clip_norm=config.clip_norm,
+            attention_kernel="short" if config.attention_kernel == "short" else "flash",
             compiled=compiled,
         )
         self.criteria = StoppingCriteria(

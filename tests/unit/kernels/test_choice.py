@@ -12,7 +12,12 @@ import torch
 from transformer_mt.config import ModelConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import choice, hardware
-from transformer_mt.kernels.choice import Kernels, choose_kernels, should_compile
+from transformer_mt.kernels.choice import (
+    Kernels,
+    choose_kernels,
+    require_short_attention,
+    should_compile,
+)
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 BASE = ModelConfig()
@@ -74,11 +79,18 @@ def test_without_onednn_products_are_pytorchs(
         assert choose_kernels(products, "fp32", CPU) == Kernels("fp32", "torch")
 
 
-@pytest.mark.parametrize(("fast", "precision"), [(True, "bf16"), (False, "fp32")])
-def test_a_gpu_that_emulates_bf16_trains_in_fp32(
-    fast: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((8, 0), "bf16"), ((7, 5), "fp16"), ((6, 1), "fp32")]
+)
+def test_a_gpu_trains_in_the_precision_of_its_matrix_units(
+    capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: fast)
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or capability >= (8, 0),
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     recorded = Kernels("fp32", "onednn")  # on this machine's CPU
     assert choose_kernels("auto", "auto", GPU, recorded) == Kernels(precision)
     assert choose_kernels("auto", "fp16", GPU) == Kernels("fp16")
@@ -150,6 +162,15 @@ def test_step_is_not_compiled_without_a_c_compiler(
     monkeypatch.setenv("CC", sys.executable)  # any program
     headers = Path(sysconfig.get_path("include"), "Python.h").exists()
     assert should_compile(None, BASE, GPU, "bf16") is headers
+
+
+def test_attention_for_short_sequences_is_rejected_where_impossible() -> None:
+    require_short_attention(BASE, GPU, True)
+    for model, device, compiled in ((BASE, CPU, True), (BASE, GPU, False)):
+        with pytest.raises(InputError, match=r"train\.attention_kernel=short needs"):
+            require_short_attention(model, device, compiled)
+    with pytest.raises(InputError, match="d_k=24: remove the setting"):
+        require_short_attention(ModelConfig(d_k=24, d_v=24), GPU, True)
 
 
 def test_compile_true_is_rejected_where_impossible(monkeypatch: pytest.MonkeyPatch) -> None:

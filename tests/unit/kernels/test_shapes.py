@@ -45,13 +45,15 @@ def test_a_few_short_sentences_join_longer_ones_and_many_do_not() -> None:
 def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def tokens(model: ModelConfig, gigabytes: int) -> int:
+    def tokens(model: ModelConfig, gigabytes: int, compiled: bool) -> int:
         properties = SimpleNamespace(total_memory=gigabytes * 2**30)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        return default_max_tokens(model, torch.device("cuda"))
+        return default_max_tokens(model, torch.device("cuda"), 37000 if compiled else None)
 
     base, big = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
-    assert tokens(base, 139) > 25_000  # the paper's update in one pass
-    assert 2000 < tokens(base, 8) < tokens(base, 24) < 25_000
-    assert tokens(big, 24) == pytest.approx(tokens(base, 24) / 2, rel=0.01)
+    for compiled, memory in ((False, 80), (True, 24)):
+        assert tokens(base, memory, compiled) > 25_000  # the paper's update in one pass
+        assert 2000 < tokens(base, 8, compiled) < tokens(base, memory // 2, compiled) < 25_000
+    assert tokens(big, 24, False) == pytest.approx(tokens(base, 24, False) / 2, rel=0.01)
+    assert tokens(base, 24, True) / 2 < tokens(big, 24, True) < tokens(base, 24, True)
     assert default_max_tokens(base, torch.device("cpu")) == 8192

@@ -31,20 +31,24 @@ def split_places(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
     if num_shares == 1:
         return [list(filter(len, by_chunk))]
     lengths = batch.store.pair_lengths(pairs)
-    owners = np.empty(len(pairs), np.int64)
-    totals = np.zeros((2, num_shares), np.int64)
-    longest_first = np.argsort(-lengths.sum(0), kind="stable")
+    owners = [0] * len(pairs)
+    longest_first = np.argsort(-lengths.sum(0), kind="stable").tolist()
     # In each round every share gets a pair, all of similar length. On the side on which the shares
-    # differ most so far, the share with the fewest tokens gets the longest sequence.
+    # differ most so far, the share with the fewest tokens gets the longest sequence. Lists, because
+    # a round is too small for NumPy.
+    sides, totals = lengths.tolist(), [[0] * num_shares, [0] * num_shares]
     for start in range(0, len(pairs), num_shares):
+        side = max((0, 1), key=lambda i: max(totals[i]) - min(totals[i]))
         candidates = longest_first[start : start + num_shares]
-        side = np.ptp(totals, axis=1).argmax()
-        candidates = candidates[np.argsort(-lengths[side, candidates], kind="stable")]
-        shares = np.argsort(totals[side], kind="stable")[: len(candidates)]
-        owners[candidates] = shares
-        totals[:, shares] += lengths[:, candidates]
+        candidates.sort(key=sides[side].__getitem__, reverse=True)
+        shares = sorted(range(num_shares), key=totals[side].__getitem__)
+        for pair, share in zip(candidates, shares, strict=False):
+            owners[pair] = share
+            totals[0][share] += sides[0][pair]
+            totals[1][share] += sides[1][pair]
+    owner = np.array(owners)
     return [
-        [part for places in by_chunk if len(part := places[owners[places] == share])]
+        [part for places in by_chunk if len(part := places[owner[places] == share])]
         for share in range(num_shares)
     ]
 

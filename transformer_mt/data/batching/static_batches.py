@@ -4,7 +4,8 @@ A GPU runs a step fastest with static shapes and addresses and without decisions
 update's share is packed in buffers of a fixed number of tokens, and the rest of a buffer is filled
 with *dummy pairs*, which attend only to themselves and which the loss ignores. The plan
 (``plan.py``) makes updates so similar that dummies are about 1% of the tokens on one GPU, and 3.5%
-when eight GPUs share an update.
+when eight GPUs share an update. The number of sequences is that of the pairs and dummies: attention
+never gets an empty sequence, for which some kernels return NaN.
 """
 
 from dataclasses import dataclass
@@ -35,8 +36,6 @@ class BufferShape:
     """Number of source tokens, dummies included."""
     tgt_tokens: int
     """Number of target tokens, dummies included."""
-    pairs: int
-    """Maximum number of pairs, dummies included."""
     max_length: int
     """Maximum length of a sequence, dummies included."""
     parts: int
@@ -70,7 +69,7 @@ def plan_buffers(
         minimum = _round_up(plan.store.max_length + dummies)
         src, tgt = (max(_round_up(side + 2), minimum) for side in (src, tgt))
         if max(src, tgt) <= max(max_tokens, minimum) or pairs == 1:
-            return BufferShape(src, tgt, pairs + dummies, max_length, parts)
+            return BufferShape(src, tgt, max_length, parts)
         parts += 1
 
 
@@ -90,7 +89,7 @@ def buffered_batches(
 def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
     """Packs pairs in one buffer, or in several if they do not fit."""
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
-    dummies = _dummy_lengths(len(src), len(tgt), len(pairs), shape)
+    dummies = _dummy_lengths(len(src), len(tgt), shape)
     if dummies is None:
         half = len(pairs) // 2
         return fill(store, pairs[:half], shape) + fill(store, pairs[half:], shape)
@@ -118,13 +117,12 @@ def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, in
 
 
 def _dummy_lengths(
-    src_tokens: int, tgt_tokens: int, pairs: int, shape: BufferShape
+    src_tokens: int, tgt_tokens: int, shape: BufferShape
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None:
     """Lengths of the dummy pairs that fill the rest of a buffer; None if the pairs do not fit."""
     free = shape.src_tokens - src_tokens, shape.tgt_tokens - tgt_tokens
     count = -(-max(free) // shape.max_length)
-    # Each has a token on both sides: kernels never attend to an empty sequence.
-    if min(free) < count or pairs + count > shape.pairs:
+    if min(free) < count:  # each has a token on both sides: no sequence is empty
         return None
     lengths = [(np.arange(count) + total) // count for total in free]  # they sum to the total
     return lengths[0].astype(np.int32), lengths[1].astype(np.int32)
@@ -141,10 +139,7 @@ def _pack(
     padded[: len(tokens)] = tokens
     # Not those of dummies, which may be longer than the table of learned positions.
     positions[: len(tokens)] = position_ids(lengths)
-    lengths = np.concatenate([lengths, dummies])
-    cu_seqlens = np.full(shape.pairs + 1, size, np.int32)
-    cu_seqlens[0] = 0
-    cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
+    cu_seqlens = np.cumsum(np.concatenate([[0], lengths, dummies]), dtype=np.int32)
     return Packed(
         torch.from_numpy(padded),
         torch.from_numpy(positions),

@@ -70,11 +70,14 @@ def beam_search(
     graph = None
     if policy.graph_step is not None and model.capturable:
         graph = policy.graph_step(lambda: advance(beam_size))
-    t, max_steps = 0, max(max_lengths) + 1
+    t, max_steps, reserved = 0, max(max_lengths) + 1, 0
     while active:
         steps = 1 if t == 0 else min(policy.steps_per_check, max_steps - t)
-        if model.reserve(steps) and graph is not None:
-            graph.invalidate()
+        if reserved < t + steps:
+            more = max_steps - t if len(active) <= policy.small_batch else steps
+            reserved = t + more
+            if model.reserve(more) and graph is not None:
+                graph.invalidate()
         for _ in range(steps):
             if t == 0 or graph is None:
                 advance(beam_size if t else 1)  # at first all beams are the same
@@ -108,7 +111,8 @@ class _StepPolicy:
     steps_per_check: int
     min_done_share: float
     small_batch: int
-    """Batches of at most this many sentences run until all are done."""
+    """Batches of at most this many sentences run until all are done, with room for all steps from
+    the start: each time their buffers grow, a step has to be captured again."""
     graph_step: type[CudaGraphStep] | None
     """Captures and replays steps; None runs every step eagerly."""
 

@@ -17,7 +17,7 @@ Work = Callable[[], None]
 _CAPTURE_LOCK = threading.Lock()
 """A process can capture one graph at a time."""
 _FAILED = threading.Event()
-"""Set once a capture has failed: later ones would fail as well."""
+"""Set once a capture has failed, unless memory ran out: later ones would fail as well."""
 
 
 class CudaGraphStep:
@@ -25,17 +25,12 @@ class CudaGraphStep:
 
     The first call loads kernels, which a capture may not do, and a single call is not worth one.
     Work may only change tensors in place and never read their contents on the host.
-
-    ``torch.cuda.graph`` gives each graph its own memory, synchronises with the GPU and empties the
-    allocator's cache first. Here a graph reuses the memory of the one before it, which must have
-    been deleted, and nothing synchronises.
     """
 
     def __init__(self, work: Work):
         self._work = work
         self._replay: Work | None = None
         self._has_run = False
-        self._pool_owner: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         """Runs the step."""
@@ -58,52 +53,59 @@ class CudaGraphStep:
             return self._work
         try:
             with _CAPTURE_LOCK:
-                if self._pool_owner is None:
-                    torch.cuda.empty_cache()  # memory of the last step's graphs
-                    self._pool_owner = _make_pool()
-                return _capture(self._work, self._pool_owner).replay
+                return _capture(self._work, _pool(torch.cuda.current_device())).replay
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             # For example an old driver; only speed is lost.
             _FAILED.set()
-            # The random generator still believes that it is being captured: reset its state.
-            stream = torch.cuda.current_stream()
-            generator = torch.cuda.default_generators[stream.device_index]
-            generator.graphsafe_set_state(torch.Generator(stream.device))
             reason = str(error).partition("\n")[0]
             log.warning("CUDA graphs cannot be used (%s): decoding is slower", reason)
             return self._work
 
 
-def _make_pool() -> torch.cuda.CUDAGraph:
-    """A trivial graph that keeps its memory pool, which other graphs use, alive."""
-    cell = torch.zeros(1, device="cuda")
+@cache
+def _pool(device: int) -> torch.cuda.CUDAGraph:
+    """A trivial graph whose memory pool all others of the process use: it keeps the pool alive."""
+    cell = torch.zeros(1, device=f"cuda:{device}")
     return _capture(lambda: cell.add_(1))
 
 
 def _capture(
     work: Callable[[], object], pool_owner: torch.cuda.CUDAGraph | None = None
 ) -> torch.cuda.CUDAGraph:
-    """Captures work in the memory pool of another graph, or in a new one."""
+    """Captures work in the memory pool of another graph, or in a new one.
+
+    Like ``torch.cuda.graph``, which would wait for the GPU and return all memory that torch keeps,
+    at each of the captures of a batch; and if the work fails, its error would be replaced by that
+    of ending the capture.
+    """
     graph, device = torch.cuda.CUDAGraph(), torch.cuda.current_device()
     pool = torch.cuda.graph_pool_handle() if pool_owner is None else pool_owner.pool()
     with torch.cuda.stream(_capture_stream(device)):
         try:
             # Other threads, such as those that read input, may use the device meanwhile.
             graph.capture_begin(pool, capture_error_mode="thread_local")
-            try:
-                work()
-            finally:
-                graph.capture_end()
-        except RuntimeError:
-            # The allocator still waits for the end, unless there was one; until then it frees no
-            # memory of its cache.
-            with suppress(RuntimeError):
-                torch._C._cuda_endAllocateToPool(device, pool)
-                torch._C._cuda_releasePool(device, pool)
+            work()
+            graph.capture_end()
+        except BaseException:
+            _abandon(graph, pool, device)
             raise
     return graph
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: int) -> None:
+    """Ends a capture that has failed, also where torch cannot, because CUDA has ended it."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        # The allocator and the random generator still believe that it continues: memory of the pool
+        # would never be freed, and dropout in later training would fail.
+        with suppress(RuntimeError, AttributeError):
+            torch._C._cuda_endAllocateToPool(device, pool)
+            torch._C._cuda_releasePool(device, pool)
+        generator = torch.cuda.default_generators[device]
+        generator.graphsafe_set_state(torch.Generator(f"cuda:{device}"))
 
 
 @cache

@@ -7,9 +7,11 @@ the contents of a tensor are read.
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -166,6 +168,21 @@ def test_steps_that_are_not_capturable_run_eagerly(
     assert translator.translate(lines) == found
 
 
+def test_a_small_batch_is_captured_once(
+    graph_step: type[FakeGraphStep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = DecodeConfig(max_extra_tokens=60)
+    translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
+    lines = random_lines(6, 9)
+    expected = translator.translate(lines)
+    assert graph_step.captures > 1
+    graph_step.captures = 0
+    policy = replace(beam_search._CPU_POLICY, small_batch=6)
+    monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
+    assert translator.translate(lines) == expected
+    assert graph_step.captures == 1
+
+
 def test_capture_at_the_second_step_and_again_after_invalidation() -> None:
     done: list[str] = []
 
@@ -187,24 +204,13 @@ def test_failed_capture_falls_back_to_eager_steps(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried: list[object] = []
-    states: list[torch.Generator] = []
 
     def fail(*_: object, **__: object) -> None:
         tried.append(1)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    stream = SimpleNamespace(device=torch.device("cpu"), device_index=0)
-    generator = SimpleNamespace(graphsafe_set_state=states.append)
-    for name, value in (
-        ("current_stream", lambda: stream),
-        ("default_generators", [generator]),
-    ):
-        monkeypatch.setattr(torch.cuda, name, value)
-    for name, value in (
-        ("_FAILED", threading.Event()),
-        ("_make_pool", object),
-        ("_capture", fail),
-    ):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    for name, value in (("_FAILED", threading.Event()), ("_pool", Mock()), ("_capture", fail)):
         monkeypatch.setattr(cuda_graphs, name, value)
     done: list[int] = []
     for _ in range(2):
@@ -212,50 +218,71 @@ def test_failed_capture_falls_back_to_eager_steps(
         for _ in range(3):
             work()
     assert len(done) == 6
-    assert len(tried) == len(states) == len(caplog.records) == 1
+    assert len(tried) == len(caplog.records) == 1
     assert (
         "CUDA graphs cannot be used (operation not permitted when stream is capturing)"
         in caplog.text
     )
 
 
-@pytest.mark.parametrize("has_ended", [False, True])
-def test_failed_capture_gives_back_its_memory(
-    has_ended: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_invalid", [False, True])
+def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
+    is_invalid: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What torch leaves undone if ``capture_end`` fails; otherwise it refuses a second end."""
-    calls: list[tuple[str, int, tuple[int, int]]] = []
+    """The allocator's attempt to free memory invalidates a capture, so that it cannot be ended."""
+    calls: list[str] = []
 
     class Graph:
         def capture_begin(self, pool: tuple[int, int], *, capture_error_mode: str) -> None:
-            calls.append(("begin", 1, pool))
+            calls.append(f"begin {pool}")
 
         def capture_end(self) -> None:
-            if not has_ended:
+            if is_invalid and exhausted:
                 raise RuntimeError("operation failed due to a previous error during capture")
+            calls.append("end")
 
-    def end(device: int, pool: tuple[int, int]) -> None:
-        if has_ended:
-            raise RuntimeError("not currently recording to mempool_id")
-        calls.append(("end", device, pool))
+        def pool(self) -> tuple[int, int]:
+            return (0, 7)
 
-    def release(device: int, pool: tuple[int, int]) -> None:
-        calls.append(("release", device, pool))
+        def replay(self) -> None:
+            calls.append("replay")
+
+    exhausted: list[bool] = []
 
     def work() -> None:
-        raise RuntimeError("out of memory")
+        calls.append("work")
+        if exhausted:
+            raise torch.OutOfMemoryError("CUDA out of memory")
 
     for name, value in (
         ("CUDAGraph", Graph),
         ("current_device", lambda: 1),
         ("graph_pool_handle", lambda: (0, 7)),
         ("stream", nullcontext),
+        ("default_generators", [None, Mock(graphsafe_set_state=lambda _: calls.append("reset"))]),
     ):
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch, "zeros", Mock())
+    monkeypatch.setattr(torch, "Generator", Mock())
     monkeypatch.setattr(cuda_graphs, "_capture_stream", lambda device: device)
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end)
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", release)
-    with pytest.raises(RuntimeError, match="out of memory" if has_ended else "previous error"):
-        cuda_graphs._capture(work)
-    expected = ["begin"] if has_ended else ["begin", "end", "release"]
-    assert calls == [(name, 1, (0, 7)) for name in expected]
+    monkeypatch.setattr(cuda_graphs, "_FAILED", threading.Event())
+    monkeypatch.setattr(cuda_graphs, "_pool", cache(cuda_graphs._pool.__wrapped__))
+    for name in ("end", "release"):
+        what = {"end": "_cuda_endAllocateToPool", "release": "_cuda_releasePool"}[name]
+        monkeypatch.setattr(torch._C, what, lambda *_, name=name: calls.append(name + " pool"))
+    cuda_graphs._pool(1)
+    step = CudaGraphStep(work)
+    step()
+    exhausted.append(True)
+    with pytest.raises(torch.OutOfMemoryError):  # halves the batch
+        step()
+    exhausted.clear()
+    step.invalidate()
+    for _ in range(3):
+        step()
+    undone = ["end pool", "release pool", "reset"] if is_invalid else ["end"]
+    assert calls == [
+        *("begin (0, 7)", "end"),  # the pool, once
+        *("work", "begin (0, 7)", "work", *undone),
+        *("work", "begin (0, 7)", "work", "end", "replay", "replay"),
+    ]

@@ -1,0 +1,110 @@
+"""The training step on a GPU, as far as it can be known without one.
+
+PyTorch traces the step and generates its code for an H100 that is not there (``h100.py``); Triton
+compiles it, and interprets the kernels of attention for short sequences.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.paths import ROOT
+
+FOLDER = Path(__file__).parent
+COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+
+pytestmark = [
+    pytest.mark.skipif(
+        find_spec("triton") is None,
+        reason="Triton is not installed (PyTorch's CUDA builds have it)",
+    ),
+    pytest.mark.skipif(sys.platform != "linux", reason="Triton needs Linux"),
+]
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
+
+
+def run(program: str, *arguments: object, **environment: str) -> Any:
+    """The JSON that a program of this folder prints."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", FOLDER / program, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def guard(request: pytest.FixtureRequest) -> Path:
+    """``guard.cpp``, compiled for this PyTorch, and kept for later runs."""
+    cache = request.config.cache
+    assert cache
+    source = FOLDER / "guard.cpp"
+    library = cache.mkdir("fake_gpu") / f"guard_{torch.__version__}.so"
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
+        root = Path(torch.__file__).parent
+        command = [COMPILER, "-shared", "-fPIC", "-std=c++20", "-O0", source, f"-I{root}/include"]
+        command += [f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10", "-ltorch_cpu", "-o"]
+        subprocess.run([*command, library], check=True)  # type: ignore[list-item]
+    return library
+
+
+TERAFLOP = 3.949
+"""Of the products of an update with 1 + 1 layers."""
+GIGABYTES = 20.42 if torch.__version__.startswith(("2.11.", "2.12.")) else 18.67
+"""That its kernels read and write: PyTorch 2.11 pads the gradient of the logits in a kernel of its
+own. A change that is meant to change these figures changes them here."""
+
+
+@needs_compiler
+def test_the_step_is_one_graph_for_any_number_of_pairs_and_does_no_more_than_before(
+    guard: Path, tmp_path: Path
+) -> None:
+    found = run("compiled_step.py", guard, tmp_path)
+    assert found["stats"]["unique_graphs"] == 1
+    assert not found["breaks"]
+    forward, backward = found["graphs"]
+    assert (forward["backward"], backward["backward"]) == (False, True)
+    moved, computed = (
+        sum(graph[key] for graph in found["graphs"]) for key in ("bytes", "product_flop")
+    )
+    assert moved / 1e9 == pytest.approx(GIGABYTES, rel=0.05)
+    assert computed / 1e12 == pytest.approx(TERAFLOP, rel=0.05)
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_the_step_of_several_ranks_and_of_the_other_attention_kernel(
+    guard: Path, tmp_path: Path
+) -> None:
+    apart = run("compiled_step.py", guard, tmp_path, 2, "flash", 8)
+    assert apart["stats"]["unique_graphs"] == 3  # encoder layer, decoder layer, loss
+    short = run("compiled_step.py", guard, tmp_path, 1, "short")
+    assert short["stats"]["unique_graphs"] == 1
+    assert not apart["breaks"] | short["breaks"]
+    compiled = run("ptx.py", tmp_path)
+    assert not compiled["errors"]
+    assert len(compiled["kernels"]) > 40
+    attention = [k for name, k in compiled["kernels"].items() if name.startswith("_")]
+    assert all(kernel["wgmma"] for kernel in attention)  # on matrix units
+    assert len(attention) == 6
+
+
+def test_attention_for_short_sequences_equals_the_reference_and_pytorchs_operator_checks() -> None:
+    found = run("interpreted_attention.py", TRITON_INTERPRET="1")
+    assert len(found["errors"]) == 6
+    for case, errors in found["errors"].items():
+        limit = 2e-6 if case.startswith("float32") else 0.02
+        assert max(errors) < limit, case
+    assert found["kept"] == pytest.approx(0.7, abs=0.02)
+    assert found["same_seed"]
+    assert not found["other_seed"]
+    assert set(found["operator"].values()) == {"SUCCESS"}
