@@ -202,8 +202,8 @@ def _draw_curves(
     """Draws values over updates; perplexity, which falls by powers of ten, on a log scale."""
     lines = []
     for color, (steps, values) in zip(colors, series.values(), strict=False):
-        marker, style = "o" if len(values) < 20 else None, "none" if len(values) <= FEW else "-"
-        lines += axes.plot(steps, values, style, color=color, marker=marker, markersize=3.5)
+        style = {"marker": "o" if len(values) < 20 else None, "markersize": 3.5, "color": color}
+        lines += axes.plot(steps, values, ls="none" if len(values) <= FEW else "-", **style)
     if key == "ppl":
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))

@@ -39,10 +39,9 @@ class TensorBoardTracker:
 
     def log(self, step: int, values: Values) -> None:
         """Adds to the curves, tables, pictures and texts of these names."""
-        scores = {name: x for name, x in values.items() if name.startswith("test/")}
+        scores = {}
         for name, value in values.items():
-            if name in scores:  # one point is not a curve
-                continue
+            group, _, key = name.partition("/")
             if isinstance(value, Image):
                 self._writer.add_image(name, np.asarray(value), step, dataformats="HW")
             elif isinstance(value, str):
@@ -51,10 +50,11 @@ class TensorBoardTracker:
                 rows = [" | ".join(map(_escape, row)) for row in value]
                 rows.insert(1, "--- | --- | ---")
                 self._writer.add_text(name, "\n".join(f"| {row} |" for row in rows), step)
+            elif group == "test":  # a single point is no curve
+                scores[f"{key} (test)"] = value
             else:
-                group = _GROUPS.get(name, name.partition("/")[0])
-                self._writer.add_scalar(f"{group}/{name.partition('/')[2]}", value, step)
-        if scores:  # for the HPARAMS tab to compare runs; its metrics would have to be curves
+                self._writer.add_scalar(f"{_GROUPS.get(name, group)}/{key}", value, step)
+        if scores:  # first columns of the tab HPARAMS, whose own metrics would have to be curves
             # SummaryWriter.add_hparams would create a subfolder, which is shown as another run.
             for summary in hparams({**scores, **self._settings}, {}):
                 # torch's types know it as None only
