@@ -13,16 +13,10 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    EngFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    StrMethodFormatter,
-)
 
 from transformer_mt import Evaluation
 
@@ -202,22 +196,26 @@ def _draw_curves(
     """Draws values over updates; perplexity, which falls by powers of ten, on a log scale."""
     lines = []
     for color, (steps, values) in zip(colors, series.values(), strict=False):
-        style = {"marker": "o" if len(values) < 20 else None, "markersize": 3.5, "color": color}
+        style: Any = {
+            "marker": "o" if len(values) < 20 else None,
+            "markersize": 3.5,
+            "color": color,
+        }
         lines += axes.plot(steps, values, ls="none" if len(values) <= FEW else "-", **style)
     if key == "ppl":
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=8))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     elif key != "loss":
         axes.set_ylim(bottom=0)
     high = axes.get_ylim()[1]
     if high >= 1000:
-        axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     elif key == "ppl" or high < 0.1:
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
     axes.set_xlabel("update")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     return lines
 
 
