@@ -196,12 +196,9 @@ def _draw_curves(
     """Draws values over updates; perplexity, which falls by powers of ten, on a log scale."""
     lines = []
     for color, (steps, values) in zip(colors, series.values(), strict=False):
-        style: Any = {
-            "marker": "o" if len(values) < 20 else None,
-            "markersize": 3.5,
-            "color": color,
-        }
-        lines += axes.plot(steps, values, ls="none" if len(values) <= FEW else "-", **style)
+        ls, size = ("none", 6) if len(values) <= FEW else ("-", 3.5)
+        marker = "o" if len(values) < 20 else None
+        lines += axes.plot(steps, values, ls=ls, color=color, marker=marker, markersize=size)
     if key == "ppl":
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
