@@ -43,7 +43,6 @@ def lines_of(page: Path) -> str:
     """The block of code of a page that imports gradio."""
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.DOTALL)
     (lines,) = (block for block in blocks if "import gradio" in block)
-    assert len([line for line in lines.splitlines() if line]) == 5
     return str(lines)
 
 
@@ -56,8 +55,8 @@ def test_a_page_translates(tmp_path: Path, of: str) -> None:
     else:
         write_model_card(model, None)
         code = lines_of(model / "README.md")
-        assert 'Translator.load("hf://ORG/quickstart")' in code
-        code = code.replace("hf://ORG/", "runs/")  # there is no such repository
+        code = code.replace('load("quickstart")', 'load("runs/quickstart")')
+        assert 'title="English → German"' in code
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     env = {**os.environ, "GRADIO_SERVER_PORT": str(port), "GRADIO_ANALYTICS_ENABLED": "False"}

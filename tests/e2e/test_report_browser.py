@@ -35,20 +35,20 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     opened.close()
 
 
-def attention(sentence: str, src: list[str], tgt_in: list[str]) -> Attention:
+def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
     """Two layers of three heads with weights drawn at random, each row adding up to one."""
     torch.manual_seed(1)
 
     def weights(name: str, queries: list[str], keys: list[str]) -> Weights:
         layers = [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
-        return Weights(name, layers, queries, keys)
+        return Weights(name, "attending (predicted) token", layers, queries, keys)
 
     kinds = [
+        weights("cross", tgt[1:], src),
+        weights("decoder", tgt[1:], tgt[:-1]),
         weights("encoder", src, src),
-        weights("decoder", tgt_in, tgt_in),
-        weights("cross", tgt_in, src),
     ]
-    return Attention(sentence, " ".join(tgt_in[1:]), kinds)
+    return Attention(sentence, " ".join(tgt[1:]), kinds)
 
 
 LINES = 130
@@ -80,7 +80,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "valid")
     ]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    shown = attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:4]])
+    shown = attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:5]])
     path.write_text(report_page(found, curves=curves, attention=shown), encoding="utf-8")
     return path
 
@@ -173,7 +173,7 @@ def test_paging_and_sorting(browser: Browser, report: Path) -> None:
     assert seen == list(range(1, LINES + 1))
     assert place(browser) == f"101–{LINES} of {LINES}"
     assert browser.run("document.querySelector('[data-part=next]').disabled")
-    for name, sign in (("chrF of B, lowest first", 1), ("chrF of B, highest first", -1)):
+    for name, sign in (("chrF2 of B, lowest first", 1), ("chrF2 of B, highest first", -1)):
         scores = browser.run(
             f"""(() => {{
               const box = document.querySelector('[data-part=sort]');
@@ -231,8 +231,8 @@ def choose(browser: Browser, name: str, value: int | str) -> None:
 
 
 def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
-    src, tgt_in = ["▁It", "'s", "<b>", "</s>"], ["<s>", "▁Es", "▁ist"]
-    shown_ = attention("It's <b>", src, tgt_in)
+    src, tgt = ["▁It", "'s", "▁", "<b>", "</s>"], ["<s>", "▁Es", "▁ist", "</s>"]
+    shown_ = attention("It's <b>", src, tgt)
     (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
     browser.emulate(width=1200)
     browser.open(tmp_path / "attention.html")
@@ -243,9 +243,16 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
             choose(browser, "layer", layer)
             choose(browser, "head", head)
             labels = browser.run(
-                "[...document.querySelectorAll('[data-part=drawing] text')].map(x => x.textContent)"
+                "[...document.querySelectorAll('[data-part=drawing] text:not(.axis)')]"
+                ".map(x => x.textContent)"
             )
+            keys, queries = ([x.strip("▁") or "␣" for x in side] for side in (keys, queries))
             assert labels == [*keys, *queries]
+            colours = browser.run(
+                "[...document.querySelectorAll('.cell')]"
+                ".map(x => Number(getComputedStyle(x).fillOpacity))"
+            )
+            assert colours == pytest.approx(maps[layer][head].flatten().tolist(), abs=1e-3)
             said = browser.run(
                 """[...document.querySelectorAll('.cell')].map(x => {
                   x.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
@@ -269,7 +276,7 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
 
 
 def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> None:
-    shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B"])
+    shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B", "</s>"])
     (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
     browser.open(tmp_path / "attention.html")
     pressed = "[...document.querySelectorAll('.overview button')].map(x => x.ariaPressed)"

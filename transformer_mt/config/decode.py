@@ -27,6 +27,13 @@ class SearchConfig(Checked, prefix="decode."):
     """Lines with more tokens are translated in parts. ``mt-train`` sets it to
     ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
 
+    @property
+    def in_words(self) -> str:
+        """The search in words, for a reader of its translations' scores."""
+        if self.beam_size == 1:
+            return "greedy search"
+        return f"beam search with {self.beam_size} beams, length penalty {self.length_penalty:g}"
+
     def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
         """The settings of a translation: these, overridden by given ones, and the given others.
 

@@ -39,6 +39,26 @@ _SCRIPTS = {  # Unicode script(s) → languages written in it
 }
 
 
+_NAMES = """
+af:Afrikaans,am:Amharic,ar:Arabic,as:Assamese,ast:Asturian,az:Azerbaijani,be:Belarusian,bg:Bulgarian
+bn:Bengali,bo:Tibetan,br:Breton,bs:Bosnian,ca:Catalan,ce:Chechen,ceb:Cebuano,cs:Czech,cv:Chuvash
+cy:Welsh,da:Danish,de:German,dz:Dzongkha,el:Greek,en:English,eo:Esperanto,es:Spanish,et:Estonian
+eu:Basque,fa:Persian,fi:Finnish,fil:Filipino,fo:Faroese,fr:French,fy:Western Frisian,ga:Irish
+gd:Scottish Gaelic,gl:Galician,gu:Gujarati,ha:Hausa,he:Hebrew,hi:Hindi,hr:Croatian
+ht:Haitian Creole,hu:Hungarian,hy:Armenian,id:Indonesian,ig:Igbo,is:Icelandic,it:Italian,ja:Japanese
+jv:Javanese,ka:Georgian,kk:Kazakh,km:Khmer,kn:Kannada,ko:Korean,ky:Kyrgyz,la:Latin,lb:Luxembourgish
+lg:Ganda,ln:Lingala,lo:Lao,lt:Lithuanian,lv:Latvian,mg:Malagasy,mk:Macedonian,ml:Malayalam
+mn:Mongolian,mr:Marathi,ms:Malay,mt:Maltese,my:Burmese,nb:Norwegian Bokmål,ne:Nepali,nl:Dutch
+nn:Norwegian Nynorsk,no:Norwegian,ns:Northern Sotho,oc:Occitan,om:Oromo,or:Odia,os:Ossetian
+pa:Punjabi,pl:Polish,ps:Pashto,pt:Portuguese,qu:Quechua,ro:Romanian,ru:Russian,rw:Kinyarwanda
+sa:Sanskrit,sah:Yakut,sd:Sindhi,si:Sinhala,sk:Slovak,sl:Slovenian,so:Somali,sq:Albanian,sr:Serbian
+ss:Swati,su:Sundanese,sv:Swedish,sw:Swahili,ta:Tamil,te:Telugu,tg:Tajik,th:Thai,ti:Tigrinya
+tl:Tagalog,tn:Tswana,tr:Turkish,ts:Tsonga,tt:Tatar,ug:Uyghur,uk:Ukrainian,ur:Urdu,uz:Uzbek
+vi:Vietnamese,wa:Walloon,wo:Wolof,xh:Xhosa,yi:Yiddish,yo:Yoruba,yue:Cantonese,zh:Chinese,zu:Zulu
+"""
+_ENGLISH: dict[str, str] = dict(re.findall("(.+?):(.+?)[,\n]", _NAMES))
+"""English names, as Unicode's CLDR has them, by two-letter code."""
+
 _ISO_639_3 = """
 afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bre:br bul:bg cat:ca
 ces:cs che:ce chv:cv cmn:zh cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et ekk:et eus:eu
@@ -62,6 +82,16 @@ def base_language(lang: str) -> str:
     """
     code = re.split("[-_]", lang.lower())[0]
     return _TWO_LETTERS.get(code, code)
+
+
+def language_name(lang: str) -> str:
+    """English name of a language, with its script or region: ``Portuguese (BR)`` for ``pt_BR``.
+
+    A code without a known name stays as it is.
+    """
+    _, *variant = re.split("[-_]", lang)
+    name = _ENGLISH.get(base_language(lang))
+    return lang if name is None else name + f" ({', '.join(variant)})" * bool(variant)
 
 
 def may_be_same_language(code: str, lang: str) -> bool:

@@ -12,6 +12,7 @@ from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.config.decode import search_settings
+from transformer_mt.config.languages import language_name
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.lines import read_lines
@@ -191,9 +192,22 @@ class Evaluator:
         assert self._request is not None
         tokenizer = self._request.tokenizer
         ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
-        src, tgt_in = [*src, EOS], [BOS, *(ids[piece] for piece in translation.pieces[:-1])]
-        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt_in)
-        return attention_maps(self._request.models[0], src, tgt_in, *pieces)
+        src, tgt = [*src, EOS], [BOS, *(ids[piece] for piece in translation.pieces)]
+        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
+        return attention_maps(self._request.models[0], src, tgt, *pieces)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Languages, search and engine in words, by name; empty without a model."""
+        if self._request is None or self.translator is None:
+            return {}
+        languages = self._request.trained.data.languages(None)
+        engine = self.translator.engine
+        return {
+            "languages": " → ".join(map(language_name, languages)),
+            "search": self._request.config.in_words,
+            "engine": f"{engine.name}, {engine.compute_type}",
+        }
 
     @property
     def training_records(self) -> list[dict[str, Any]]:
@@ -269,5 +283,6 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     pairs = read_all(sources, data, files.cache_path(request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
-    references = {f"data.{subset}": [pair.tgt for pair in pairs]}
+    names = dict.fromkeys(Path(source.name).name for source in sources)
+    references = {f"{', '.join(names)} (data.{subset})": [pair.tgt for pair in pairs]}
     return TestSet(references=references, source=[pair.src for pair in pairs])

@@ -20,7 +20,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 import transformer_mt
 from transformer_mt import hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
-from transformer_mt.config.languages import base_language
+from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode.engines import engine
@@ -95,7 +95,9 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         template_str=template.read_text(encoding="utf-8"),
         marker=MARKER,
         title=name,
-        repository=name if "/" in name else f"ORG/{name}",
+        model=f"{hub_models.PREFIX}{name}" if "/" in name else name,
+        languages=list(map(language_name, job.data.languages(None))),
+        date=end["time"][:10] if has_types(end, {"time": str}) else None,
         version=starts[-1]["version"] if starts else transformer_mt.__version__,
         job=job,
         source_tags=job.data.tags,

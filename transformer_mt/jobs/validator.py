@@ -108,6 +108,6 @@ class TranslationValidator:
         own = normalizer.of_tag(split_tag(lines[chosen], self.tokenizer.tags)[0])
         (target,) = self.tokenizer.tgt.encode([own.tgt(samples[chosen][2])])
         # Later tokens never change earlier attention weights: the translation may be truncated.
-        src, tgt_in = sources[chosen], [BOS, *target][:max_tokens]
-        pieces = self.tokenizer.pieces(src), self.tokenizer.tgt.pieces(tgt_in)
-        return attention_maps(model, src, tgt_in, *pieces)
+        src, tgt = sources[chosen], [BOS, *target, EOS][: max_tokens + 1]
+        pieces = self.tokenizer.pieces(src), self.tokenizer.tgt.pieces(tgt)
+        return attention_maps(model, src, tgt, *pieces)

@@ -19,9 +19,9 @@ from transformer_mt.model.layers import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
 KINDS = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
     "cross": "cross-attention to the source",
+    "decoder": "decoder self-attention",
+    "encoder": "encoder self-attention",
 }
 """The paper's three uses of attention (§3.2.3): field of ``AttentionMaps`` → name on a page."""
 
@@ -41,21 +41,25 @@ class AttentionMaps:
     """Encoder–decoder attention, [H, T, S] for each layer."""
     src: list[str]
     """The S pieces that the encoder reads, with the end symbol."""
-    tgt_in: list[str]
-    """The T pieces that the decoder reads, with the start symbol."""
+    tgt: list[str]
+    """T + 1 pieces: the decoder reads all but the last, and predicts all but the first."""
 
     def layers(self, kind: str) -> tuple[list[Tensor], list[str], list[str]]:
-        """Weights of all layers by one of ``KINDS``, with its query pieces and key pieces."""
-        queries = self.src if kind == "encoder" else self.tgt_in
-        keys = self.tgt_in if kind == "decoder" else self.src
-        return getattr(self, kind), queries, keys
+        """Weights of all layers by one of ``KINDS``, with the pieces of its rows and columns.
+
+        A row of the decoder is named after the piece that it predicts, not the one that it reads:
+        the weights of a word are then in its own row.
+        """
+        rows = self.src if kind == "encoder" else self.tgt[1:]
+        columns = self.tgt[:-1] if kind == "decoder" else self.src
+        return getattr(self, kind), rows, columns
 
 
 @torch.no_grad()
 def attention_maps(
     model: Transformer,
     src: Sequence[int],
-    tgt_in: Sequence[int],
+    tgt: Sequence[int],
     src_pieces: Sequence[str],
     tgt_pieces: Sequence[str],
 ) -> AttentionMaps:
@@ -64,12 +68,12 @@ def attention_maps(
     Args:
         model: In ``eval`` mode, on any device.
         src: S token ids, with the end symbol.
-        tgt_in: T token ids, shifted right: beginning with the start symbol.
+        tgt: T + 1 token ids, from the start symbol to the last one that is predicted.
         src_pieces: Text of the source tokens.
         tgt_pieces: Text of the target tokens.
     """
     layers = [m for m in model.modules() if isinstance(m, SelfAttention | CrossAttention)]
-    captured = _queries_and_keys(model, layers, [src], [tgt_in])
+    captured = _queries_and_keys(model, layers, [src], [tgt[:-1]])
     weights = [
         _weights(query, key, model.config.num_heads, getattr(layer, "causal", False))
         for layer, (query, key) in zip(layers, captured, strict=True)
@@ -80,7 +84,7 @@ def attention_maps(
         decoder=decoder[::2],
         cross=decoder[1::2],
         src=list(src_pieces),
-        tgt_in=list(tgt_pieces),
+        tgt=list(tgt_pieces),
     )
 
 
@@ -109,7 +113,7 @@ def cross_attention_maps(
 ) -> Iterator[Tensor]:
     """Encoder–decoder attention weights of one decoder layer for a batch of sentence pairs.
 
-    The arguments are lists of those of ``attention_maps``; the model is in ``eval`` mode.
+    ``src`` and ``tgt_in`` are what encoder and decoder read; the model is in ``eval`` mode.
 
     Returns:
         [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.

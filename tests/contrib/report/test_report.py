@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.report.charts import curve_charts, curve_image
+from transformer_mt.contrib.report.charts import _draw_curves, curve_charts, curve_image
 from transformer_mt.contrib.report.pages import report_page
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
@@ -59,7 +60,11 @@ def report(folder: Path, systems: dict[str, list[str]], **more: Any) -> Page:
 
 def test_one_system(tmp_path: Path) -> None:
     page = report(tmp_path, {"one.de": ONE}, source=SOURCE)
-    assert "4 segments, 1 reference (ref.de)." in page.text
+    assert "ref.de: 4 segments, 1 reference" in page.text
+    assert "The 4 of 4 sentences with the lowest sentence chrF2." in page.text
+    html = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert '<dd dir="auto"><del>Ein</del> Hund läuft.</dd>' in html  # the reference
+    assert '<dd dir="auto"><ins>Der</ins> Hund läuft.</dd>' in html  # the output
     assert "Lowest-scoring sentences" in page.text
     assert "Statistical significance" not in page.text
     data = json.loads(page.scripts[0][1])
@@ -72,11 +77,15 @@ def test_one_system(tmp_path: Path) -> None:
 
 
 def test_several_systems_with_the_words_that_differ(tmp_path: Path) -> None:
-    page = report(tmp_path, {"x/one.de": ONE, "x/two.de": TWO})
+    facts = {"languages": "English → German", "command": "mt-eval '<b>'"}
+    page = report(tmp_path, {"x/one.de": ONE, "x/two.de": TWO}, facts=facts)
+    assert "one.de, two.de (English → German)" in page.text
+    assert "command mt-eval '<b>'" in page.text
     assert "A one.de (baseline) B two.de" in page.text
     assert "Statistical significance: paired tests against A" in page.text
     html = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "<del>Der</del> <ins>Ein</ins> Hund <del>läuft.</del> <ins>rennt.</ins>" in html
+    assert "<del>Der</del> Hund <del>läuft.</del></dd>" in html
+    assert "<ins>Ein</ins> Hund <ins>rennt.</ins></dd>" in html
     assert "<ins>&lt;script&gt;alert(1)&lt;/script&gt;</ins>" in html
     assert html.count("<article>") == 3  # the fourth line is the same in both
     assert [tag for tag, _ in page.elements].count("figure") == 2
@@ -122,19 +131,18 @@ def test_too_many_systems_are_refused() -> None:
 
 def test_curves_of_a_run(tmp_path: Path) -> None:
     records = [
-        {"step": 10, "split": "train", "loss": 5.0, "ppl": 90.0, "lr": 1e-3},
-        {"step": 20, "split": "train", "loss": 4.0, "ppl": 40.0, "lr": 2e-3},
-        {"step": 20, "split": "valid", "loss": 4.5, "ppl": float("inf"), "bleu": 12.5},
+        {"step": 10 * i, "split": "train", "loss": 5.0 / i, "ppl": 90.0, "lr": 1e-3}
+        for i in range(1, 5)
     ]
+    records.append({"step": 20, "split": "valid", "loss": 4.5, "ppl": float("inf"), "bleu": 12.5})
     lines = [json.dumps(record) for record in records]
-    text = "\n".join([*lines[:2], "[1]", lines[2], '{"step": 30, "spl'])
+    text = "\n".join([*lines[:2], "[1]", *lines[2:], '{"step": 30, "spl'])
     (tmp_path / "metrics.jsonl").write_text(text, encoding="utf-8")
     assert read_records(tmp_path) == records
     charts = curve_charts(read_records(tmp_path))
     assert [(chart.title, chart.legend) for chart in charts] == [
         ("Loss", ["training", "validation"]),
-        ("Perplexity", ["training", "validation"]),
-        ("BLEU", ["validation"]),
+        ("Perplexity", ["training"]),
         ("Learning rate", ["training"]),
     ]
     assert all(re.match(r"<svg.*</svg>\s*$", chart.svg, re.DOTALL) for chart in charts)
@@ -143,12 +151,24 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     assert read_records(tmp_path / "nothing") == []
 
 
+def test_the_first_values_of_a_curve_are_inside_its_axes() -> None:
+    series = {"training": ([1, *range(2, 50)], [700.0, *[3.0] * 48])}
+    for key in ("loss", "ppl", "lr"):
+        axes = Figure().add_subplot()
+        _draw_curves(axes, key, series, ["C0"])
+        assert axes.get_ylim()[0] <= 3 < 700 <= axes.get_ylim()[1]
+
+
 def test_bleu_of_lower_case_tokens_has_its_own_curve() -> None:
-    record = {"step": 20, "split": "valid", "loss": 4.5, "lowercase_tokens": 12.5}
-    assert [chart.title for chart in curve_charts([record])] == ["Loss", "BLEU (lower-case tokens)"]
-    image = curve_image([record])
+    records = [
+        {"step": step, "split": "valid", "loss": 4.5, "lowercase_tokens": 12.5} for step in range(4)
+    ]
+    titles = [chart.title for chart in curve_charts(records)]
+    assert titles == ["Validation Loss", "Validation BLEU (lower-case tokens)"]
+    image = curve_image(records)
     assert image is not None
-    assert image != curve_image([{**record, "lowercase_tokens": None}])
+    assert image != curve_image([{**record, "lowercase_tokens": None} for record in records])
+    assert curve_image(records[:3]) is None
 
 
 def test_systems_with_only_empty_lines(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The files that mt-eval writes for ``report`` and ``attention``, and what it prints."""
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def model(tmp_path: Path) -> Path:
 def test_a_report_of_a_model(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in (1, 2)]
+    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in range(1, 5)]
     (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
     path = tmp_path / "report.html"
     rows, _ = scores_and_messages(
@@ -31,7 +32,9 @@ def test_a_report_of_a_model(
     html = path.read_text(encoding="utf-8")
     for row in rows:
         assert f"<b>{row['score']:.2f}</b>" in html
-        assert f"{row['confidence_mean']:.2f} ± {row['confidence_var']:.2f}" in html
+        assert f"</b> ± {row['confidence_var']:.2f}" in html
+    for fact in ("beam search with ", "<dt>command</dt>", f"<dd>{date.today()}</dd>", " → "):
+        assert fact in html
     assert "<figcaption>Loss</figcaption>" in html
     assert "It is &lt;b&gt;." in html
 
@@ -61,7 +64,7 @@ def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None
     settings = {"model": str(model), "device": "cpu", "attention_html": str(tmp_path / "a.html")}
     jobs = {"attention": "Bern", "tag": "<2de>"}, {"attention": "<2de> Bern"}
     given, written = (compute_attention(Evaluator(EvaluateJob(**settings, **job))) for job in jobs)
-    assert given.kinds[0].queries[0] == "<2de>"
+    assert given.kinds[0].keys[0] == "<2de>"
     assert (given.sentence, given.translation) == (written.sentence, written.translation)
 
 

@@ -3,12 +3,14 @@
 import pytest
 
 from transformer_mt.config.languages import (
+    _ENGLISH,
     _SCRIPTS,
     _TWO_LETTERS,
     UNSPACED,
     base_language,
     foreign_letter,
     is_variant,
+    language_name,
 )
 
 
@@ -50,10 +52,25 @@ def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
     assert is_variant(code, lang) is expected
 
 
-def test_every_language_has_its_long_code() -> None:
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [
+        ("de", "German"),
+        ("deu", "German"),
+        ("pt_BR", "Portuguese (BR)"),
+        ("zho_Hans", "Chinese (Hans)"),
+        ("xx-YY", "xx-YY"),
+    ],
+)
+def test_english_names(code: str, name: str) -> None:
+    assert language_name(code) == name
+
+
+def test_every_language_has_its_long_code_and_a_name() -> None:
     assert set(_TWO_LETTERS.values()) | {"yue"} >= UNSPACED
     codes = {code for codes in _SCRIPTS.values() for code in codes.split() if len(code) == 2}
     assert set(_TWO_LETTERS.values()) | {"ns"} >= codes  # ns: nso, which has none of two letters
+    assert {*_TWO_LETTERS.values(), *codes} <= _ENGLISH.keys()
     assert all(len(long) == 3 and len(short) == 2 for long, short in _TWO_LETTERS.items())
 
 

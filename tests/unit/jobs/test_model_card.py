@@ -52,7 +52,8 @@ def folder(tmp_path: Path) -> Path:
     (folder / "data").mkdir()
     write_config(folder, TrainJob(data=DATA, card=CardConfig(license="cc-by-4.0")))
     (folder / "test.json").write_text(to_json(SCORES))
-    (folder / "run.json").write_text(json.dumps({"starts": [START]}))
+    end = {"time": "2026-11-26T15:05:00+00:00"}
+    (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
     (folder / "data/cleaning.json").write_text('{"total": 2000, "kept": 1990}')
     (folder / "checkpoints/step_00000020/state.json").write_text('{"step": 20, "seconds": 4000}')
     records = [
@@ -62,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
             "loss": 9 / step,
             **({"bleu": step} if split == "valid" else {}),
         }
-        for step in (10, 20)
+        for step in (5, 10, 15, 20)
         for split in ("train", "valid")
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
@@ -95,7 +96,9 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
     write_model_card(folder, read_scores(folder / "test.json"))
     text = ModelCard.load(folder / "README.md").text
     for fact in (
-        "transformer_mt 0.1.0 (commit 45f6153-dirty).",
+        "English (`en`) to Portuguese (BR) (`pt_BR`), trained with",
+        "transformer_mt 0.1.0 (commit 45f6153-dirty) on 2026-11-26.",
+        "beam search with 4 beams, length penalty 0.6:",
         "| BLEU | 38.39 | `nrefs:1\\|tok:13a` |",
         "| BLEU (paper protocol) | 40.00 |",
         "org/test-set (test), 1,000 segments",
@@ -104,7 +107,7 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
         "| time | 67 min |",
         "| hardware | 2 × H100 |",
         "a\\|b.en",
-        "model=hf://ORG/en-pt.small",
+        "model=en-pt.small",
         "](curves.png)",
     ):
         assert fact in text, fact
@@ -142,8 +145,8 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     assert card.data.language == ["en", "pt", "fr"]
     assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
     for fact in ("| BLEU `<2fr>` | 38.39 |", "2,000 segments", "`<2fr>` (en → fr).",
-                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> …"])', '["<2pt>"] + ',
-                 'translate(text.split("\\n"), "<2pt>")'):  # fmt: skip
+                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> A sentence in English."])',
+                 '["<2pt>"] + ', 'translate(text.split("\\n"), "<2pt>")'):  # fmt: skip
         assert fact in card.text, fact
 
 
@@ -164,8 +167,8 @@ def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("card", "repository", "title"),
     [
-        (CardConfig(), "hf://ORG/en-pt.small", "# en-pt.small"),
-        (CardConfig(name="mine"), "hf://ORG/mine", "# mine"),
+        (CardConfig(), "en-pt.small", "# en-pt.small"),
+        (CardConfig(name="mine"), "mine", "# mine"),
         (CardConfig(name="us/mine"), "hf://us/mine", "# us/mine"),
     ],
 )
@@ -174,6 +177,7 @@ def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> N
     write_model_card(folder, read_scores(folder / "test.json"))
     text = (folder / "README.md").read_text()
     assert f"model={repository} " in text
+    assert ("card.name=ORG/NAME" in text) == ("/" not in repository)
     assert f"\n{title}\n" in text
     assert "license" not in yaml.safe_load(text.split("---\n")[1])
 

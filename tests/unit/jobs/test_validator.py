@@ -100,7 +100,7 @@ def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
     result = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
     attention = result.attention
     assert attention is not None
-    S, T = len(attention.src), len(attention.tgt_in)
+    S, T = len(attention.src), len(attention.tgt) - 1
     assert S <= 48
     assert T <= 48
     assert [tuple(w.shape) for w in attention.encoder] == [(2, S, S)] * 2
@@ -110,7 +110,7 @@ def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
     assert end == "</s>"
     source = "".join(words).replace("▁", " ").strip()
     assert source in [sample[0].strip() for sample in result.samples]
-    assert attention.tgt_in[0] == "<s>"
+    assert attention.tgt[0] == "<s>"
 
 
 def test_lines_longer_than_the_learned_positions_have_no_attention_map(
@@ -126,7 +126,7 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
     result = TranslationValidator(learned, tokenizer, short, World(CPU))(model)
     assert len(result.samples) == 1
     assert result.attention is not None
-    assert len(result.attention.tgt_in) <= 12
+    assert len(result.attention.layers("decoder")[2]) <= 12
 
 
 def chrf1(language: str) -> CHRF:

@@ -14,7 +14,7 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, heat_map
 from transformer_mt.model.transformer import Transformer
 
-SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13]
+SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13, 3]
 H, D = 2, 12
 
 
@@ -85,7 +85,7 @@ def test_shapes_sums_and_causality_with_different_value_size() -> None:
     model = model_of("pre", d_k=4, d_v=7)
     with torch.autocast("cpu", torch.bfloat16):  # the weights are in fp32 all the same
         maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
-    S, T = len(SRC), len(TGT)
+    S, T = len(SRC), len(TGT) - 1  # the last token is predicted, not read
     assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
     assert [tuple(m.shape) for m in maps.cross] == [(H, T, S)] * 3
@@ -94,6 +94,10 @@ def test_shapes_sums_and_causality_with_different_value_size() -> None:
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
     for weights in maps.decoder:
         assert torch.equal(weights, weights.tril())
+    source, target = pieces(SRC), pieces(TGT)
+    assert maps.layers("encoder") == (maps.encoder, source, source)
+    assert maps.layers("decoder") == (maps.decoder, target[1:], target[:-1])
+    assert maps.layers("cross") == (maps.cross, target[1:], source)
 
 
 def test_model_and_random_state_do_not_change() -> None:

@@ -79,7 +79,10 @@ def test_everything_reaches_the_package(tmp_path: Path, monkeypatch: pytest.Monk
     trackers.log_scalars("valid", 5, {"bleu": 1.5, "ppl": math.nan, "loss": math.inf})
     trackers.log_samples(5, [("ä | \n", "", "c")])
     trackers.log_attention(
-        5, AttentionMaps(kinds[0], kinds[1], kinds[2], ["a", "b", "</s>"], ["<s>", "x", "y", "z"])
+        5,
+        AttentionMaps(
+            kinds[0], kinds[1], kinds[2], ["a", "b", "</s>"], ["<s>", "x", "y", "z", "</s>"]
+        ),
     )
     trackers.log_scalars("test", 9, {"BLEU": 2.5})
     trackers.close(True)
@@ -92,7 +95,7 @@ def test_everything_reaches_the_package(tmp_path: Path, monkeypatch: pytest.Monk
     for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
         picture = attention.pop(f"valid/attention_{kind}")
         assert picture["size"] == list(heat_map(layers).shape[::-1])  # width, height
-        assert picture["caption"].endswith("Source: a b </s>\n\nTarget: <s> x y z")
+        assert picture["caption"].endswith("Source: a b </s>\n\nTarget: <s> x y z </s>")
     assert not attention
 
 

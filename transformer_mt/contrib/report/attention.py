@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -15,16 +16,17 @@ from transformer_mt import Evaluator, InputError
 
 MAX_PIECES = 200
 """Maximum number of pieces in a heat map."""
-_SIDE, _GAP = 8, 2
-"""Pixels of a weight's square in an image, and between two heat maps."""
 _FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
 """Fonts tried in turn for each character of an image, if installed."""
-_NAMES = {
-    "encoder": "encoder self-attention",
-    "decoder": "decoder self-attention",
-    "cross": "cross-attention to the source",
+COLOURS = LinearSegmentedColormap.from_list("weights", ["#f5f6f8", "#0d3b8c"])
+"""Of weights from 0 to 1: ``--card`` and ``--weight`` of ``page.css``, and what is in between."""
+_KINDS = {
+    "cross": ("cross-attention to the source", "attending (predicted) token"),
+    "decoder": ("decoder self-attention", "attending (predicted) token"),
+    "encoder": ("encoder self-attention", "attending token"),
 }
-"""The paper's three uses of attention (§3.2.3), in the order in which they are shown."""
+"""The paper's three uses of attention (§3.2.3), in the order in which they are shown: names of the
+weights and of their rows."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Weights:
     """Attention weights of all layers, of one kind."""
 
     name: str
+    axis: str
+    """Title of the rows."""
     layers: list[Tensor]
     """[H, T, S] for each layer: heads, queries, keys; each row sums to 1."""
     queries: list[str]
-    """The T pieces of text that attend."""
+    """Pieces of text that attend; in the decoder, the T pieces that are predicted."""
     keys: list[str]
     """The S pieces of text that are attended to."""
 
@@ -69,7 +73,7 @@ def compute_attention(evaluator: Evaluator) -> Attention:
     if translator.cut_lines:
         raise InputError("attention: the sentence is too long for this model: use a shorter one")
     maps = evaluator.attention_maps(src, best)
-    kinds = [Weights(name, *maps.layers(kind)) for kind, name in _NAMES.items()]
+    kinds = [Weights(*names, *maps.layers(kind)) for kind, names in _KINDS.items()]
     return Attention(sentence, best.text, kinds)
 
 
@@ -84,6 +88,7 @@ def to_data(attention: Attention) -> dict[str, Any]:
     kinds = [
         {
             "name": kind.name,
+            "axis": kind.axis,
             "queries": kind.queries,
             "keys": kind.keys,
             "layers": [thousandths(layer) for layer in kind.layers],
@@ -96,29 +101,34 @@ def to_data(attention: Attention) -> dict[str, Any]:
 def image(attention: Attention) -> bytes:
     """A PNG of all weights: a panel for each kind, a map for each layer and head."""
     kinds = attention.kinds
-    pictures = [heat_map(kind.layers) for kind in kinds]
+    pictures = [tiles(kind.layers) for kind in kinds]
     heights = [len(picture) for picture in pictures]
-    inches = 0.13 / _SIDE  # of a pixel; each weight's square has a line of text beside it
-    width = 1 + inches * max(picture.shape[1] for picture in pictures)
-    height = 1 + inches * sum(heights) + len(heights)
+    inches = 0.13  # of a weight's square, which has a line of text beside it
+    width = 2 + inches * max(picture.shape[1] for picture in pictures)
+    height = 0.5 + inches * sum(heights) + len(heights)
     fonts = mpl.font_manager.get_font_names()
     style: Any = {
         "text.parse_math": False,
         "font.size": 7,
-        "axes.titlesize": 8,
+        "axes.titlesize": 9,
+        "axes.labelsize": 8,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
         "font.family": [font for font in _FONTS if font in fonts],
     }
     content = io.BytesIO()
     with mpl.rc_context(style):
         figure = Figure(figsize=(width, height), layout="constrained")
-        figure.suptitle(f"{attention.sentence} → {attention.translation}", fontsize=10)
-        grid = figure.subplots(len(kinds), 1, height_ratios=heights, squeeze=False)
-        for axes, picture, kind in zip(grid[:, 0], pictures, kinds, strict=True):
-            axes.imshow(picture, vmin=0, vmax=255, cmap="gray", aspect="auto")
+        figure.suptitle(f"{attention.sentence}\n→ {attention.translation}", fontsize=10)
+        grid = figure.subplots(len(kinds), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for axes, picture, kind in zip(grid, pictures, kinds, strict=True):
+            drawn = axes.imshow(picture, vmin=0, vmax=1, cmap=COLOURS)
             layers, heads = len(kind.layers), len(kind.layers[0])
             axes.set_title(f"{kind.name}: layers 1–{layers} downwards, heads 1–{heads} across")
             axes.set_xticks(*_ticks(kind.keys, heads), rotation=90)
             axes.set_yticks(*_ticks(kind.queries, layers))
+            axes.set(xlabel="attended token", ylabel=kind.axis, frame_on=False)
+        figure.colorbar(drawn, ax=list(grid), label="attention weight", shrink=0.3, anchor=(0, 1))
         with warnings.catch_warnings():
             # A character that no font has is drawn as a box, which is enough of a warning.
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
@@ -126,21 +136,19 @@ def image(attention: Attention) -> bytes:
     return content.getvalue()
 
 
-def heat_map(layers: list[Tensor]) -> npt.NDArray[np.uint8]:
-    """Grey picture of attention weights: a map for each layer (rows) and head (columns).
-
-    Returns:
-        [height, width]; weight 1 is black, 0 is white, and below and right of a map it is grey.
-    """
+def tiles(layers: list[Tensor]) -> npt.NDArray[np.float32]:
+    """Maps side by side: [layers · (T + 1), heads · (S + 1)], with NaN below and right of each."""
     maps = np.stack([layer.numpy() for layer in layers])
-    pixels = ((1 - maps) * 255).round().astype(np.uint8)
-    pixels = pixels.repeat(_SIDE, -2).repeat(_SIDE, -1)
-    padding = ((0, 0), (0, 0), (0, _GAP), (0, _GAP))
-    return np.block([list(heads) for heads in np.pad(pixels, padding, constant_values=128)])
+    padding = ((0, 0), (0, 0), (0, 1), (0, 1))
+    return np.block([list(heads) for heads in np.pad(maps, padding, constant_values=np.nan)])
 
 
-def _ticks(pieces: list[str], maps: int) -> tuple[list[float], list[str]]:
+def _ticks(pieces: list[str], maps: int) -> tuple[list[int], list[str]]:
     """Places and labels along a row or column of maps: one label for each square."""
-    size, middle = len(pieces) * _SIDE + _GAP, _SIDE / 2 - 0.5
-    starts = [j * size + i * _SIDE for j in range(maps) for i in range(len(pieces))]
-    return [start + middle for start in starts], pieces * maps
+    places = [j * (len(pieces) + 1) + i for j in range(maps) for i in range(len(pieces))]
+    return places, [label(piece) for piece in pieces] * maps
+
+
+def label(piece: str) -> str:
+    """A piece without the mark of a word's beginning, which would look like a line of the axis."""
+    return piece.replace("▁", " ").strip() or "␣"

@@ -7,16 +7,16 @@ where interactive chart libraries add one to five megabytes to every page. A mod
 import io
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
 from transformer_mt import Evaluation
 
@@ -37,6 +37,9 @@ CURVES = {
 }
 """Keys of ``metrics.jsonl`` that are charted, with their titles."""
 
+FEW = 3
+"""Points that are not worth a chart, and are not joined by a line in the chart of others."""
+
 # Placeholder colours, replaced by CSS variables that differ between light and dark mode.
 _TEXT, _LINE = "#010203", "#010204"
 _SERIES = [f"#01020{5 + i}" for i in range(5)]
@@ -51,6 +54,8 @@ _STYLE: Any = {  # matplotlib types each key
     "svg.hashsalt": "transformer_mt",
     "text.parse_math": False,
     "font.size": 11,
+    "text.color": _TEXT,
+    "axes.labelcolor": _TEXT,
     "axes.edgecolor": _LINE,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -71,11 +76,10 @@ _STYLE: Any = {  # matplotlib types each key
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure with title, note and legend."""
+    """A figure with title and legend."""
 
     title: str
     svg: str
-    note: str = ""
     legend: list[str] = field(default_factory=list)
     """Names of the series in the order of their colours; empty if the series are the systems."""
 
@@ -86,7 +90,6 @@ def group_charts(evaluation: Evaluation) -> list[Chart]:
     sets, source = list(evaluation.test.references.values()), evaluation.test.source
     side = "reference" if source is None else "source"
     groups = by_length(sets[0] if source is None else source)
-    note = f"Sentences: {', '.join(f'{len(lines):,}' for lines in groups.values())}."
     width = 0.8 / len(evaluation.systems)
     charts = []
     for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
@@ -97,10 +100,14 @@ def group_charts(evaluation: Evaluation) -> list[Chart]:
                 references = [[texts[i] for i in lines] for texts in sets]
                 score = scorer.corpus_score([system.hypotheses[i] for i in lines], references).score
                 left = place - 0.4 + (number + 0.5) * width
-                axes.bar(left, score, width * 0.92, color=_SERIES[number])
-        axes.set_xticks(range(len(groups)), [*groups])
+                bar = axes.bar(left, score, width * 0.92, color=_SERIES[number])
+                turn = 0 if len(evaluation.systems) < 3 else 90
+                axes.bar_label(bar, fmt="%.1f", padding=2, fontsize=9, rotation=turn)
+        labels = [f"{length}\nn = {len(lines):,}" for length, lines in groups.items()]
+        axes.set_xticks(range(len(groups)), labels)
         axes.tick_params(axis="x", length=0)
-        charts.append(Chart(f"{name} by length of the {side}", _svg(metric, figure), note))
+        axes.margins(y=0.2)  # for the numbers
+        charts.append(Chart(f"{name} by length of the {side}", _svg(metric, figure)))
     return charts
 
 
@@ -131,8 +138,8 @@ def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
     charts = []
     for key, series in curve_series(records, CURVES).items():
         figure, axes = _figure()
-        _draw_curves(axes, [*series.values()], _SERIES)
-        charts.append(Chart(CURVES[key], _svg(f"curve-{key}", figure), "", [*series]))
+        _draw_curves(axes, key, series, _SERIES)
+        charts.append(Chart(_title(key, series), _svg(f"curve-{key}", figure), [*series]))
     return charts
 
 
@@ -146,11 +153,10 @@ def curve_image(records: Sequence[dict[str, Any]]) -> bytes | None:
         figure = Figure(figsize=(4.5 * len(panels), 2.8), layout="constrained")
         grid = figure.subplots(1, len(panels), squeeze=False)
         for axes, (key, series) in zip(grid[0], panels.items(), strict=True):
-            colors = [f"C{i}" for i in range(len(series))]
-            lines = _draw_curves(axes, [*series.values()], colors)
-            axes.set_title(CURVES[key])
-            axes.set_xlabel("update")
-            axes.legend(lines, [*series])
+            lines = _draw_curves(axes, key, series, [f"C{i}" for i in range(len(series))])
+            axes.set_title(_title(key, series))
+            if len(series) > 1:
+                axes.legend(lines, [*series])
         figure.savefig(image, format="png", dpi=100)
     return image.getvalue()
 
@@ -158,44 +164,60 @@ def curve_image(records: Sequence[dict[str, Any]]) -> bytes | None:
 def curve_series(
     records: Sequence[dict[str, Any]], keys: Collection[str]
 ) -> dict[str, dict[str, Series]]:
-    """Steps and values of training and of validation, by key; only keys that have any."""
+    """Steps and values of training and of validation, by key; only keys with enough points."""
     panels: dict[str, dict[str, Series]] = {}
     for key in keys:
+        series: dict[str, Series] = {}
         for split, name in (("train", "training"), ("valid", "validation")):
             points = [
                 (record["step"], record[key])
                 for record in records
-                if record["split"] == split and isinstance(record.get(key), int | float)
+                if record["split"] == split and _is_number(record.get(key))
             ]
             if points:
                 steps, values = zip(*points, strict=True)
-                panels.setdefault(key, {})[name] = (steps, values)
+                series[name] = (steps, values)
+        if any(len(steps) > FEW for steps, _ in series.values()):
+            panels[key] = series
     return panels
 
 
-def _draw_curves(axes: Axes, series: Sequence[Series], colors: Sequence[str]) -> list[Line2D]:
-    """Draws values over steps; the y-axis ignores the first tenth, which would flatten the rest."""
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _title(key: str, series: Collection[str]) -> str:
+    return f"Validation {CURVES[key]}" if [*series] == ["validation"] else CURVES[key]
+
+
+def _draw_curves(
+    axes: Axes, key: str, series: Mapping[str, Series], colors: Sequence[str]
+) -> list[Line2D]:
+    """Draws values over updates; perplexity, which falls by powers of ten, on a log scale."""
     lines = []
-    for color, (steps, values) in zip(colors, series, strict=False):
+    for color, (steps, values) in zip(colors, series.values(), strict=False):
+        ls, size = ("none", 6) if len(values) <= FEW else ("-", 3.5)
         marker = "o" if len(values) < 20 else None
-        lines += axes.plot(steps, values, color=color, marker=marker, markersize=3.5)
-    settled = [value for _, values in series for value in values[len(values) // 10 :]]
-    settled = [value for value in settled if math.isfinite(value)]
-    if settled:
-        low, high = min(settled), max(settled)
-        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1
-        axes.set_ylim(low - margin, high + margin)
-        if high >= 1000:
-            axes.yaxis.set_major_formatter(EngFormatter(sep=""))
-        elif high < 0.1:
-            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        lines += axes.plot(steps, values, ls=ls, color=color, marker=marker, markersize=size)
+    if key == "ppl":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=8))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    elif key != "loss":
+        axes.set_ylim(bottom=0)
+    high = axes.get_ylim()[1]
+    if high >= 1000:
+        axes.yaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+    elif key == "ppl" or high < 0.1:
+        axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.set_xlabel("update")
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
     return lines
 
 
 def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(5, 2.4), layout="constrained")
+    figure = Figure(figsize=(5, 2.6), layout="constrained")
     return figure, figure.add_subplot()
 
 

@@ -8,7 +8,7 @@ security policy allows only these scripts to run, and nothing to be loaded.
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from importlib import resources
 from string import ascii_uppercase
@@ -35,16 +35,22 @@ class Change(NamedTuple):
 def report_page(
     evaluation: Evaluation,
     *,
+    facts: Mapping[str, str] | None = None,
     curves: Sequence[dict[str, Any]] = (),
     attention: Attention | None = None,
 ) -> str:
     """The report of at most five systems, the colours of a chart.
 
-    ``curves`` are the records of a run's ``metrics.jsonl``.
+    Args:
+        evaluation: The scores.
+        facts: How they were obtained, by name; ``languages`` is in the title.
+        curves: The records of a run's ``metrics.jsonl``.
+        attention: Weights to show.
     """
     systems = evaluation.systems
     letters = ascii_uppercase[: len(systems)]
-    segments = len(systems[0].hypotheses)
+    segments, facts = len(systems[0].hypotheses), dict(facts or {})
+    languages = f" ({facts.pop('languages')})" if "languages" in facts else ""
     # Not BLEU, which is not meaningful for a single sentence.
     chrf = evaluation.settings.metric("chrf")
     references = list(zip(*evaluation.test.references.values(), strict=True))
@@ -58,7 +64,8 @@ def report_page(
     return _render(
         "report.html",
         ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
-        title=", ".join(system.name for system in systems),
+        title=", ".join(system.name for system in systems) + languages,
+        facts=facts,
         evaluation=evaluation,
         systems=list(zip(letters, systems, strict=True)),
         segments=segments,
@@ -130,18 +137,30 @@ def _differences(
     differences = []
     for i in order[:DIFFERENCES]:
         texts = [system.hypotheses[i] for system in evaluation.systems]
-        compared_with = references[0][i] if len(texts) == 1 else texts[0]
-        marked = [changes(compared_with, text) for text in texts]
+        if len(texts) == 1:
+            texts.insert(0, references[0][i])
+        marked = [_side(texts[0], text, "only_new") for text in texts]
+        if len(texts) == 2:  # else these words would not be the same for all systems
+            marked[0] = _side(*texts, "only_old")
+        outputs = marked[-len(scores) :]
         source = evaluation.test.source
         differences.append(
             {
                 "line": i + 1,
                 "source": None if source is None else source[i],
-                "references": [lines[i] for lines in references],
-                "versions": list(zip(letters, [s[i] for s in scores], marked, strict=True)),
+                "references": [
+                    marked[0] if len(scores) == 1 and n == 0 else [Change("same", lines[i])]
+                    for n, lines in enumerate(references)
+                ],
+                "versions": list(zip(letters, [s[i] for s in scores], outputs, strict=True)),
             }
         )
     return differences
+
+
+def _side(old: str, new: str, kind: str) -> list[Change]:
+    """One of two texts, whole, with the words marked that the other lacks."""
+    return [change for change in changes(old, new) if change.kind in ("same", kind)]
 
 
 def _sentences(evaluation: Evaluation, letters: str, scores: list[list[float]]) -> dict[str, Any]:

@@ -1,6 +1,10 @@
 """The files that ``mt-eval`` writes for ``report`` and ``attention``, and what it prints then."""
 
+import shlex
+import sys
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 
 from transformer_mt import Evaluator
 from transformer_mt.contrib.report.attention import Attention, compute_attention, image
@@ -14,7 +18,10 @@ def write_report(evaluator: Evaluator) -> Iterator[str]:
     attention = None if evaluator.job.attention is None else _attend(evaluator)
     evaluation = evaluator.evaluate(settings)
     yield evaluator.to_string(evaluation)
-    page = report_page(evaluation, curves=evaluator.training_records, attention=attention)
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    facts = {**evaluator.facts, "command": command, "date": f"{date.today()}"}
+    records = evaluator.training_records
+    page = report_page(evaluation, facts=facts, curves=records, attention=attention)
     evaluator.write("report", page.encode())
 
 

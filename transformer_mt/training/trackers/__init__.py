@@ -113,9 +113,10 @@ class Trackers:
     def log_attention(self, step: int, maps: AttentionMaps) -> None:
         """Logs attention weights of one sample, as a picture for each kind of attention."""
         caption = (
-            "One map for each layer (rows) and head (columns). In a map, a row is the attending "
-            "token and a column the token attended to; black is 1, white is 0.\n\n"
-            f"Source: {' '.join(maps.src)}\n\nTarget: {' '.join(maps.tgt_in)}"
+            "One map for each layer (rows) and head (columns). In a map, a column is a token that "
+            "is attended to, and a row the token that attends; in the decoder and in "
+            "cross-attention, the one that is predicted. Black is 1, white is 0.\n\n"
+            f"Source: {' '.join(maps.src)}\n\nTarget: {' '.join(maps.tgt)}"
         )
         values: dict[str, str | Image.Image] = {"valid/attention": caption}
         for kind in KINDS:

@@ -8,8 +8,7 @@
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
   const readout = root.querySelector(".readout");
   const SVG = "http://www.w3.org/2000/svg";
-  const CELL = 20, GAP = 8, ROW = 22, MIDDLE = 180, ALL = -1;
-  const COLOURS = 5; // number of --series-N colours in page.css
+  const GAP = 8, ROW = 22, MIDDLE = 180, ALL = -1, KEYS = "attended token";
 
   const svg = (name, attributes, text) => {
     const made = document.createElementNS(SVG, name);
@@ -23,11 +22,13 @@
     made.textContent = text;
     return made;
   };
-  // The width of the longest piece, in pixels.
-  const widest = (pieces) => {
+  // A piece without the mark of a word's beginning, which the drawing would turn into a line.
+  const label = (piece) => piece.replaceAll("▁", " ").trim() || "␣";
+  // The width of the longest text, in pixels.
+  const widest = (texts) => {
     const context = document.createElement("canvas").getContext("2d");
     context.font = "13px system-ui, sans-serif";
-    return Math.ceil(Math.max(...pieces.map((piece) => context.measureText(piece).width)));
+    return Math.ceil(Math.max(...texts.map((text) => context.measureText(text).width)));
   };
   const chosen = () => ({
     kind: kinds[Number(choose("kind").value)],
@@ -40,31 +41,38 @@
     if (head !== ALL) return heads[head];
     return heads[0].map((_, i) => heads.reduce((sum, one) => sum + one[i], 0) / heads.length);
   };
-  // Square root, so that a weight of 0.1 is still visible next to one of 1.
-  const opacity = (weight) => Math.sqrt(weight / 1000).toFixed(3);
+  const opacity = (weight) => (weight / 1000).toFixed(3);
   const say = (query, key, weight) => {
-    readout.textContent = `${query} → ${key}: ${(weight / 1000).toFixed(3)}`;
+    readout.textContent = `${label(query)} → ${label(key)}: ${(weight / 1000).toFixed(3)}`;
   };
 
   const heatMap = () => {
     const { kind, layer, head } = chosen();
     const { queries, keys } = kind;
     const values = weights({ kind, layer, head });
-    const left = widest(queries) + GAP, top = widest(keys) + GAP;
-    const width = left + keys.length * CELL + 2, height = top + queries.length * CELL + 2;
+    const axis = kind.axis.split(" "); // a word a line, in the corner
+    const left = widest([...queries.map(label), ...axis]) + GAP;
+    const top = Math.max(widest(keys.map(label)), axis.length * 16) + 16 + GAP;
+    const cell = Math.max(20, Math.min(48, Math.floor((root.clientWidth - left - 2) / keys.length)));
+    const width = left + Math.max(keys.length * cell, widest([KEYS])) + 2, height = top + queries.length * cell + 2;
     const drawing = svg("svg", { width, height, role: "img" });
-    drawing.append(svg("rect", { class: "frame", x: left, y: top, width: keys.length * CELL, height: queries.length * CELL }));
+    drawing.append(svg("text", { class: "axis", x: left, y: 12 }, KEYS));
+    axis.forEach((word, i) => {
+      const y = top - GAP / 2 - (axis.length - 1 - i) * 16;
+      drawing.append(svg("text", { class: "axis", x: left - GAP, y, "text-anchor": "end" }, word));
+    });
+    drawing.append(svg("rect", { class: "frame", x: left, y: top, width: keys.length * cell, height: queries.length * cell }));
     keys.forEach((piece, j) => {
-      const x = left + (j + 0.5) * CELL + 4;
-      drawing.append(svg("text", { transform: `translate(${x} ${top - GAP / 2}) rotate(-90)` }, piece));
+      const x = left + (j + 0.5) * cell + 4;
+      drawing.append(svg("text", { transform: `translate(${x} ${top - GAP / 2}) rotate(-90)` }, label(piece)));
     });
     queries.forEach((piece, i) => {
-      const y = top + (i + 0.5) * CELL + 4;
-      drawing.append(svg("text", { x: left - GAP / 2, y, "text-anchor": "end" }, piece));
+      const y = top + (i + 0.5) * cell + 4;
+      drawing.append(svg("text", { x: left - GAP / 2, y, "text-anchor": "end" }, label(piece)));
       keys.forEach((_, j) => {
         const weight = values[i * keys.length + j];
         const square = svg("rect", {
-          class: "cell", x: left + j * CELL, y: top + i * CELL, width: CELL - 1, height: CELL - 1,
+          class: "cell", x: left + j * cell, y: top + i * cell, width: cell - 1, height: cell - 1,
           "fill-opacity": opacity(weight), "data-query": i, "data-key": j,
         });
         drawing.append(square);
@@ -84,45 +92,40 @@
 
   const lines = () => {
     const { kind, layer, head } = chosen();
-    const { queries, keys } = kind;
-    const heads = head === ALL ? kind.layers[layer].map((_, h) => h) : [head];
-    const left = widest(queries) + GAP, right = left + MIDDLE;
-    const height = Math.max(queries.length, keys.length) * ROW;
-    const drawing = svg("svg", { width: right + widest(keys) + GAP, height, role: "img" });
-    const middle = (i) => (i + 0.5) * ROW;
+    const { queries, keys, axis } = kind;
+    const values = weights({ kind, layer, head });
+    const left = Math.max(widest(queries.map(label)), widest([axis]) - MIDDLE / 2) + GAP, right = left + MIDDLE;
+    const width = right + widest([...keys.map(label), KEYS]) + GAP;
+    const height = (Math.max(queries.length, keys.length) + 1) * ROW;
+    const drawing = svg("svg", { width, height, role: "img" });
+    const middle = (i) => (i + 1.5) * ROW;
     const strokes = svg("g", {});
     const stroke = (only) => {
       const drawn = [];
-      for (const h of heads) {
-        const values = kind.layers[layer][h];
-        const colour = `var(--series-${head === ALL ? (h % COLOURS) + 1 : 1})`;
-        queries.forEach((_, i) => {
-          if (only !== null && i !== only) return;
-          keys.forEach((_, j) => {
-            const weight = values[i * keys.length + j] / 1000;
-            if (weight < 0.02) return;
-            drawn.push(svg("line", {
-              x1: left, y1: middle(i), x2: right, y2: middle(j), stroke: colour, "stroke-opacity": weight.toFixed(3),
-            }));
-          });
-        });
-      }
+      values.forEach((weight, n) => {
+        const i = Math.floor(n / keys.length);
+        if (weight < 20 || (only !== null && i !== only)) return;
+        drawn.push(svg("line", {
+          x1: left, y1: middle(i), x2: right, y2: middle(n % keys.length), "stroke-opacity": opacity(weight),
+        }));
+      });
       strokes.replaceChildren(...drawn);
     };
+    drawing.append(svg("text", { class: "axis", x: 0, y: 14 }, axis), svg("text", { class: "axis", x: right + GAP / 2, y: 14 }, KEYS));
     drawing.append(strokes);
     queries.forEach((piece, i) => {
-      const label = svg("text", { x: left - GAP / 2, y: middle(i) + 4, "text-anchor": "end" }, piece);
+      const text = svg("text", { x: left - GAP / 2, y: middle(i) + 4, "text-anchor": "end" }, label(piece));
       const point = () => {
         stroke(i);
-        const values = weights({ kind, layer, head }).slice(i * keys.length, (i + 1) * keys.length);
-        const best = values.indexOf(Math.max(...values));
-        say(piece, keys[best], values[best]);
+        const own = values.slice(i * keys.length, (i + 1) * keys.length);
+        const best = own.indexOf(Math.max(...own));
+        say(piece, keys[best], own[best]);
       };
-      label.addEventListener("pointerenter", point);
-      label.addEventListener("click", point);
-      drawing.append(label);
+      text.addEventListener("pointerenter", point);
+      text.addEventListener("click", point);
+      drawing.append(text);
     });
-    keys.forEach((piece, j) => drawing.append(svg("text", { x: right + GAP / 2, y: middle(j) + 4 }, piece)));
+    keys.forEach((piece, j) => drawing.append(svg("text", { x: right + GAP / 2, y: middle(j) + 4 }, label(piece))));
     drawing.addEventListener("pointerleave", () => stroke(null));
     stroke(null);
     return drawing;
@@ -134,11 +137,11 @@
     const heads = kind.layers[0].length;
     const grid = part("overview");
     grid.style.gridTemplateColumns = `auto repeat(${heads}, auto)`;
-    const label = (text) => Object.assign(document.createElement("span"), { textContent: text });
-    const found = [label(""), ...Array.from({ length: heads }, (_, h) => label(`head ${h + 1}`))];
-    const colour = getComputedStyle(root).getPropertyValue("--accent");
+    const text = (textContent) => Object.assign(document.createElement("span"), { textContent });
+    const found = [text(""), ...Array.from({ length: heads }, (_, h) => text(`head ${h + 1}`))];
+    const colour = getComputedStyle(root).getPropertyValue("--weight");
     kind.layers.forEach((ofLayer, l) => {
-      found.push(label(`layer ${l + 1}`));
+      found.push(text(`layer ${l + 1}`));
       ofLayer.forEach((values, h) => {
         const button = Object.assign(document.createElement("button"), { type: "button" });
         button.setAttribute("aria-label", `layer ${l + 1}, head ${h + 1}`);
@@ -182,6 +185,7 @@
   choose("kind").addEventListener("change", begin);
   for (const name of ["layer", "head", "view"]) choose(name).addEventListener("change", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  addEventListener("resize", draw); // the squares are as large as the width allows
   root.hidden = false;
   begin();
 })();

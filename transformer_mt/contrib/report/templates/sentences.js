@@ -15,8 +15,8 @@
   const orders = [{ name: "line", key: (i) => i }];
   for (const { letter, chrf } of systems) {
     const suffix = several ? ` of ${letter}` : "";
-    orders.push({ name: `chrF${suffix}, lowest first`, key: (i) => chrf[i] });
-    orders.push({ name: `chrF${suffix}, highest first`, key: (i) => -chrf[i] });
+    orders.push({ name: `chrF2${suffix}, lowest first`, key: (i) => chrf[i] });
+    orders.push({ name: `chrF2${suffix}, highest first`, key: (i) => -chrf[i] });
   }
   for (const { letter, chrf } of systems.slice(1)) {
     const base = systems[0];
@@ -65,7 +65,7 @@
     systems.forEach(({ letter, lines, chrf }, number) => {
       const term = element("dt");
       term.append(element("span", "", `swatch series-${number + 1}`));
-      term.append(several ? `${letter} ` : "out ", element("small", chrf[i].toFixed(1)));
+      term.append(`${several ? letter : "out"} chrF2 `, element("small", chrf[i].toFixed(1)));
       list.append(term, cell(lines[i]));
     });
     article.append(list);
