@@ -17,7 +17,6 @@ from support.launched_runs import TIMEOUT
 
 from transformer_mt.config import DistributedConfig
 from transformer_mt.distributed import failures, launcher
-from transformer_mt.distributed.environment import set_ranks_from_slurm
 from transformer_mt.distributed.failures import is_transient, propagate_errors
 from transformer_mt.distributed.world import join
 from transformer_mt.errors import InputError, UsageError
@@ -225,14 +224,13 @@ def test_worker_that_stops_before_the_ranks_are_ready_is_restarted(
     assert "only 1 ranks were ready within 0:00:05" in line
 
 
-# Under torchrun and srun our launcher does not collect the reports.
+# Under torchrun our launcher does not collect the reports.
 
 
-def slurm_task(folder: Path, how: str, environment: dict[str, str]) -> None:
+def rank(folder: Path, how: str, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     sys.stderr = (folder / "stderr").open("a")
     atexit._clear()  # the functions of the process that this one is forked from
-    set_ranks_from_slurm()
     try:
         with propagate_errors():
             work(folder, how)
@@ -243,22 +241,19 @@ def slurm_task(folder: Path, how: str, environment: dict[str, str]) -> None:
 
 
 def ranks(folder: Path, how: str) -> tuple[list[int | None], str]:
-    """Exit status of each of three tasks of a Slurm step, and their joint stderr."""
-    step = {
-        "SLURM_JOB_ID": "7",
-        "SLURM_STEP_ID": "0",
-        "SLURM_STEP_NUM_TASKS": "3",
-        "SLURM_STEP_NODELIST": "localhost",
-        "SLURM_STEP_TASKS_PER_NODE": "3",
-        "SLURM_NODEID": "0",
+    """Exit status of each of three ranks, and their joint stderr."""
+    environment = {
+        "WORLD_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "3",
+        "MASTER_ADDR": "localhost",
         "MASTER_PORT": str(free_port()),
     }
     processes = [
         multiprocessing.get_context("fork").Process(
-            target=slurm_task,
-            args=(folder, how, {**step, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}),
+            target=rank,
+            args=(folder, how, {**environment, "RANK": str(number), "LOCAL_RANK": str(number)}),
         )
-        for rank in range(3)
+        for number in range(3)
     ]
     for process in processes:
         process.start()
@@ -268,13 +263,13 @@ def ranks(folder: Path, how: str) -> tuple[list[int | None], str]:
 
 
 @pytest.mark.parametrize("how", ["input", "input before"])
-def test_under_slurm_input_error_prints_one_line(how: str, tmp_path: Path) -> None:
+def test_under_torchrun_input_error_prints_one_line(how: str, tmp_path: Path) -> None:
     status, printed = ranks(tmp_path, how)
     assert status == [1, 1, 1]
     assert printed == "mt-train: error: data.tsv, line 7: invalid UTF-8\n"
 
 
-def test_under_slurm_a_task_that_is_never_ready_is_not_waited_for_without_limit(
+def test_under_torchrun_a_rank_that_is_never_ready_is_not_waited_for_without_limit(
     tmp_path: Path,
 ) -> None:
     status, printed = ranks(tmp_path, "never ready")
@@ -283,7 +278,7 @@ def test_under_slurm_a_task_that_is_never_ready_is_not_waited_for_without_limit(
     assert "only 2 ranks were ready within 0:00:03" in line
 
 
-def test_under_slurm_killed_rank_gives_exit_status_75(tmp_path: Path) -> None:
+def test_under_torchrun_killed_rank_gives_exit_status_75(tmp_path: Path) -> None:
     status, printed = ranks(tmp_path, "killed")
     assert status == [os.EX_TEMPFAIL, -signal.SIGKILL, os.EX_TEMPFAIL]
     (line,) = printed.splitlines()

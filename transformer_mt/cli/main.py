@@ -3,6 +3,7 @@
 The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
 """
 
+import multiprocessing
 import os
 import sys
 from argparse import ArgumentParser
@@ -183,7 +184,7 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
         search_path = [f"hydra.searchpath=[{place}]"] if place else []
         overrides = with_experiment(overrides, command, search_path)
         if not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides]):
-            added.append(_prepare_sweep(command, search_path, overrides))
+            added += _prepare_sweep(command, search_path, overrides)
             if command != "train":  # Hydra insists on writing a multirun.yaml
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 added.append(override("hydra.sweep.dir", scratch))
@@ -193,20 +194,24 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
         hydra.main(str(config_dir(command)), command, version_base="1.3")(task)()
 
 
-def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> str:
-    """The override that makes Hydra name the jobs of a sweep after the settings that vary.
+def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> list[str]:
+    """Overrides that make Hydra name the jobs of a sweep after the settings that vary.
 
     If none varies, all settings but ``run_dir`` are in the name: a single job joins a sweep.
+    A search looks for the best value of ``train.best_by``, of which only ``nll`` is minimized.
     """
     parsed = OverridesParser.create().parse_overrides(overrides)
     fixed = [item for item in parsed if not item.is_sweep_override()]
     # hydra.sweep.dir has ${hydra:…}, which Hydra's launchers resolve before there is a job.
     common = [str(item.input_line) for item in fixed]
-    HydraConfig.instance().set_config(compose_config(command, [*search_path, *common]))
+    config = compose_config(command, [*search_path, *common])
+    HydraConfig.instance().set_config(config)
     excluded = {item.key_or_group for item in fixed} if len(fixed) < len(parsed) else set()
-    return override(
-        "hydra.job.config.override_dirname.exclude_keys", sorted({*excluded, "run_dir"})
-    )
+    keys = sorted({*excluded, "run_dir"})
+    added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]
+    if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
+        added.append("hydra.sweeper.direction=maximize")
+    return added
 
 
 def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | None:
@@ -215,6 +220,8 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
     Raises:
         InputError: The job failed. Its error is printed; the jobs after it run.
     """
+    # A job of joblib would pass its own start method on to its processes, which do not know it.
+    multiprocessing.set_start_method("spawn", force=True)
     program, hydra_config = JOBS[command].program, HydraConfig.get()
     title = f"job {hydra_config.job.num} ({hydra_config.job.override_dirname})"
     try:
@@ -230,7 +237,8 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
         # Under a launcher other ranks may be waiting for this one, so it must exit.
         if stop.code not in (1, 2) or under_launcher():
             raise
-        raise InputError("a job of the sweep failed, see its error above") from None
+        where = Path(hydra_config.sweep.dir, ".submitit")
+        raise InputError(f"{title} failed: its error is above, or in {where}") from None
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:

@@ -136,7 +136,7 @@ class DistributedConfig(Checked, prefix="distributed."):
 
     processes: int | None = number(None, at_least=1, at_most=4096)
     """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
-    torchrun and srun, their environment decides."""
+    torchrun, its options decide."""
     timeout_minutes: float = number(10.0, above=0, below=1_000_000)
     """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
     own part of a validation, must take less."""

@@ -68,7 +68,7 @@ def meet(timeout: timedelta) -> Store:
         if not _on_one_node() and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             raise InputError(
                 "torchrun --max-restarts on several nodes needs --rdzv-backend=c10d and "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, as in scripts/torchrun.sh"
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, see scripts/README.md"
             )
     try:
         store, *_ = next(rendezvous("env://", timeout=timeout))

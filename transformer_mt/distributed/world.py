@@ -143,8 +143,6 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
 def _gpu_index() -> int:
     """Index of this rank's GPU among the visible ones."""
     count, index = torch.cuda.device_count(), env_local_rank()
-    if count == 1:  # as with srun --gpus-per-task=1
-        return 0
     if index >= count:
         raise InputError(
             f"{describe_rank()}: process {index + 1} on this host has no GPU: only {count} visible"

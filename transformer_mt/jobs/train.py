@@ -18,12 +18,7 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed.environment import (
-    env_rank,
-    env_size,
-    set_ranks_from_slurm,
-    under_launcher,
-)
+from transformer_mt.distributed.environment import env_rank, env_size, under_launcher
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
@@ -79,7 +74,6 @@ def train(job: TrainJob) -> TrainResult:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
-    set_ranks_from_slurm()
     is_main = env_rank() == 0
     with ExitStack() as stack:
         if env_size() > 1:

@@ -14,7 +14,7 @@ from pathlib import Path
 from transformer_mt import files
 from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.distributed.environment import Ranks, env_size, set_ranks_from_slurm
+from transformer_mt.distributed.environment import Ranks, env_size
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (
@@ -35,7 +35,7 @@ The failure of a rank is still noticed immediately."""
 def translate_file(job: TranslateJob) -> InputStats:
     """Translates ``job.input`` to ``job.output``, resuming what an interrupted attempt has left.
 
-    Under torchrun or srun all ranks share the file.
+    Under torchrun all ranks share the file.
 
     Args:
         job: What to translate, from ``compose(…, "translate")`` or built directly.
@@ -54,7 +54,6 @@ def translate_file(job: TranslateJob) -> InputStats:
         raise InputError("translate_file needs input=FILE and output=FILE, not pipes or devices")
     assert job.input is not None
     assert job.output is not None
-    set_ranks_from_slurm()
     ranks: Ranks = Ranks()
     device: str | None = None
     with ExitStack() as stack:

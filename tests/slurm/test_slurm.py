@@ -1,0 +1,213 @@
+"""scripts/slurm.sbatch, srun and a sweep on a Slurm cluster of two nodes on this machine."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from support.launched_runs import BIN, checkpoints, settings, write_corpus
+from support.paths import SCRIPTS
+from support.polling import wait_until
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT = 180.0
+OPTIONS = ["--gpus-per-node=1", "--cpus-per-task=1", "--time=60"]
+LONGER = ["train.max_steps=100", "train.validate_every=50"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a cluster, which the commands of Slurm use."""
+    path = f"{BIN}:{os.environ['PATH']}:/usr/sbin"
+    missing = [
+        name for name in ("munged", "slurmctld", "slurmd") if not shutil.which(name, path=path)
+    ]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} here: apt-get install slurm-wlm munge")
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", path)
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+        subprocess.run([SCRIPTS / "slurm_cluster", "start", folder], check=True)
+        yield folder
+        subprocess.run([SCRIPTS / "slurm_cluster", "stop", folder], check=True)
+    assert not [path for path in folder.glob("*.pid") if is_running(int(path.read_text()))]
+
+
+def is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def run(*command: str) -> str:
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=TIMEOUT
+    ).stdout
+
+
+def submit(corpus: Path, name: str, *overrides: str, options: list[str] | None = None) -> str:
+    """Submits slurm.sbatch on both nodes unless ``options`` say otherwise; returns the job's id."""
+    options = [*OPTIONS, *(options or ["--nodes=2"]), f"--output={corpus}/%x-%j.log"]
+    script = str(SCRIPTS / "slurm.sbatch")
+    return run(
+        "sbatch", "--parsable", *options, script, *settings(corpus, name), *overrides
+    ).strip()
+
+
+def state(job: str) -> tuple[str, int, int]:
+    """State, exit status and number of restarts of a job."""
+    text = run("scontrol", "show", "job", job)
+    found = [re.search(rf"{key}=(\w+)", text) for key in ("JobState", "ExitCode", "Restarts")]
+    name, status, restarts = [match[1] for match in found if match]
+    return name, int(status), int(restarts)
+
+
+def end(job: str) -> tuple[str, int, int]:
+    wait_until(lambda: state(job)[0] not in ("PENDING", "RUNNING", "COMPLETING"), TIMEOUT)
+    return state(job)
+
+
+def log(corpus: Path, job: str) -> str:
+    return (corpus / f"mt-train-{job}.log").read_text()
+
+
+def wait_for_checkpoint(corpus: Path, name: str) -> None:
+    wait_until(lambda: checkpoints(corpus / name), TIMEOUT)
+
+
+def process(job: str, program: str, **environment: str) -> int:
+    """Id of the process of a job that has these arguments and variables."""
+    expected = {f"{k}={v}" for k, v in {"SLURM_JOB_ID": job, **environment}.items()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+            variables = set((folder / "environ").read_text().split("\0"))
+        except OSError:
+            continue
+        if expected <= variables and any(Path(word).name == program for word in words[:2]):
+            return int(folder.name)
+    raise AssertionError(f"no {program} of job {job} with {environment}")
+
+
+def check_same(run_dir: Path, undisturbed: Path) -> None:
+    """Asserts the same model and scores, bit for bit."""
+    one, two = (load_file(folder / "model.safetensors") for folder in (run_dir, undisturbed))
+    assert one.keys() == two.keys()
+    assert all(tensor.equal(two[name]) for name, tensor in one.items())
+    assert (run_dir / "test.json").read_text() == (undisturbed / "test.json").read_text()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus: Path, cluster: Path) -> Path:
+    job = submit(corpus, "undisturbed", *LONGER)
+    assert end(job) == ("COMPLETED", 0, 0), log(corpus, job)
+    (start,) = json.loads((corpus / "undisturbed/run.json").read_text())["starts"]
+    assert start["ranks"] == 2
+    assert "BLEU" in log(corpus, job)
+    return corpus / "undisturbed"
+
+
+def test_requeued_before_its_time_limit(corpus: Path, undisturbed: Path) -> None:
+    job = submit(corpus, "requeued", *LONGER)
+    wait_for_checkpoint(corpus, "requeued")
+    run("scancel", "--batch", "--signal=USR1", job)  # as Slurm does by --signal=B:USR1@120
+    wait_until(lambda: state(job)[2] == 1, TIMEOUT)
+    assert end(job) == ("COMPLETED", 0, 1), log(corpus, job)
+    stopped = re.search(r"resuming after update (\d+)", log(corpus, job))
+    assert stopped
+    assert int(stopped[1]) % 20 > 0  # a checkpoint of its own
+    check_same(corpus / "requeued", undisturbed)
+
+
+def test_killed_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
+    job = submit(corpus, "killed", *LONGER)
+    wait_for_checkpoint(corpus, "killed")
+    os.kill(process(job, "mt-train", RANK="1"), signal.SIGKILL)
+    assert end(job) == ("COMPLETED", 0, 0), log(corpus, job)
+    assert "resuming after update" in log(corpus, job)
+    check_same(corpus / "killed", undisturbed)
+
+
+def test_killed_torchrun_ends_the_job(corpus: Path) -> None:
+    job = submit(corpus, "torchrun", "train.max_steps=100_000")
+    wait_for_checkpoint(corpus, "torchrun")
+    os.kill(process(job, "torchrun", SLURM_NODEID="1"), signal.SIGKILL)
+    assert end(job)[:2] == ("FAILED", 137)
+    with pytest.raises(AssertionError, match="no mt-train"):
+        process(job, "mt-train")
+
+
+def test_failed_node_requeues_the_job(corpus: Path, undisturbed: Path, cluster: Path) -> None:
+    job = submit(corpus, "node", *LONGER, "train.log_every=100")
+    wait_for_checkpoint(corpus, "node")
+    os.kill(int((cluster / "slurmd.node2.pid").read_text()), signal.SIGKILL)
+    for program in ("torchrun", "mt-train"):  # which end with their node
+        os.kill(process(job, program, SLURM_NODEID="1"), signal.SIGKILL)
+    wait_until(lambda: state(job)[2] == 1, TIMEOUT)
+    run("slurmd", "-N", "node2")
+    assert end(job) == ("COMPLETED", 0, 1), log(corpus, job)
+    check_same(corpus / "node", undisturbed)
+
+
+def test_scancel_leaves_a_checkpoint(corpus: Path) -> None:
+    job = submit(corpus, "cancelled", "train.max_steps=100_000")
+    wait_for_checkpoint(corpus, "cancelled")
+    run("scancel", job)
+    assert end(job)[0] == "CANCELLED"
+    wait_until(lambda: "Run the same command to resume" in log(corpus, job), TIMEOUT)
+
+
+def test_bad_usage_ends_the_job_in_one_line(corpus: Path) -> None:
+    job = submit(corpus, "bad", "train.max_step=3")
+    assert end(job)[:2] == ("FAILED", 2)
+    (line,) = log(corpus, job).splitlines()
+    assert "did you mean train.max_steps" in line
+
+
+def test_array_of_jobs(corpus: Path) -> None:
+    index = "${oc.env:SLURM_ARRAY_TASK_ID}"
+    overrides = [f"run_dir={corpus}/seed{index}", f"train.seed={index}", "train.max_steps=2"]
+    job = submit(corpus, "array", *overrides, options=["--array=1-2"])
+    for task in (1, 2):
+        assert end(f"{job}_{task}") == ("COMPLETED", 0, 0)
+        info = json.loads((corpus / f"seed{task}/run.json").read_text())
+        assert info["starts"][0]["ranks"] == 1
+    one, two = (load_file(corpus / f"seed{task}/model.safetensors") for task in (1, 2))
+    assert not all(tensor.equal(two[name]) for name, tensor in one.items())
+
+
+def test_two_nodes_translate_a_file(corpus: Path, undisturbed: Path) -> None:
+    source = corpus / "in.txt"
+    source.write_text("".join(f"{a} {b}\n" for a in "abcdefgh" for b in "abcdefgh"))
+    translate = ["mt-translate", f"model={undisturbed}", "engine=torch", f"input={source}"]
+    torchrun = ["torchrun", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
+    torchrun += ["--rdzv-endpoint=localhost:29411", "--no-python"]
+    run("srun", "--nodes=2", *torchrun, *translate, f"output={corpus}/two.txt")
+    run(*translate, f"output={corpus}/one.txt")
+    assert (corpus / "two.txt").read_text() == (corpus / "one.txt").read_text()
+
+
+def test_sweep_of_jobs(corpus: Path) -> None:
+    """Each job has a folder; the one that fails does not end the others."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    argv = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5"]
+    argv += ["train.batch_tokens=100,1,200", "train.max_steps=2", "train.validate_every=2"]
+    command = ["mt-train", *settings(corpus, "sweep"), *argv, f"cache_dir={corpus}/empty"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "job 1 (train.batch_tokens=1) failed" in done.stderr
+    models = sorted(path.parent.name for path in corpus.glob("sweep/*/model.safetensors"))
+    assert models == ["train.batch_tokens=100", "train.batch_tokens=200"]
