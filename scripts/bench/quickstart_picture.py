@@ -14,7 +14,7 @@ from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.report.attention import COLOURS, compute_attention, label
 from transformer_mt.training.metrics_log import read_records
 
-SENTENCE = "Next week my aunt does not have to repair the camera."
+SENTENCE = "The old teacher does not want to sell the house."
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("run", type=Path, help="run folder")

@@ -73,7 +73,7 @@ def compute_attention(evaluator: Evaluator) -> Attention:
     if translator.cut_lines:
         raise InputError("attention: the sentence is too long for this model: use a shorter one")
     maps = evaluator.attention_maps(src, best)
-    kinds = [Weights(*names, *maps.layers(kind)) for kind, names in _KINDS.items()]
+    kinds = [Weights(name, axis, *maps.layers(kind)) for kind, (name, axis) in _KINDS.items()]
     return Attention(sentence, best.text, kinds)
 
 

@@ -141,7 +141,7 @@ def _differences(
             texts.insert(0, references[0][i])
         marked = [_side(texts[0], text, "only_new") for text in texts]
         if len(texts) == 2:  # else these words would not be the same for all systems
-            marked[0] = _side(*texts, "only_old")
+            marked[0] = _side(texts[0], texts[1], "only_old")
         outputs = marked[-len(scores) :]
         source = evaluation.test.source
         differences.append(
