@@ -1,6 +1,6 @@
 """The picture of the README: perplexity, learning rate and cross-attention of a quick start.
 
-python scripts/bench/quickstart_picture.py runs/quickstart .github/images/quickstart.png
+python scripts/recipes/quickstart_picture.py runs/quickstart .github/images/quickstart.png
 """
 
 import argparse
