@@ -11,20 +11,24 @@ from transformer_mt import progress_reporter
 from transformer_mt.progress_reporter import ProgressReporter, log_to
 
 
+@pytest.mark.parametrize("total", [None, 240_000])
 def test_log_lines_without_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, total: int | None
 ) -> None:
     now = 100.0
     monkeypatch.setattr(progress_reporter.time, "perf_counter", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     caplog.set_level(logging.INFO, "transformer_mt")
-    with ProgressReporter("pairs", "encoded") as progress:
+    with ProgressReporter("pairs", "encoded", total=total) as progress:
         for item in range(1, 101):
             now += 1.0
             progress.update(2_000 * item)
-    rate = "2,000 pairs/s"
-    counts = ["60,000", "120,000", "180,000"]
-    assert caplog.messages == [f"encoded: {count} pairs, {rate}" for count in counts]
+    of = " of 240,000" if total else ""
+    for message, count, left in zip(
+        caplog.messages, ("60,000", "120,000", "180,000"), ("01:30", "01:00", "00:30"), strict=True
+    ):
+        rest = f", {left} left" if total else ""
+        assert message == f"encoded: {count}{of} pairs, 2,000 pairs/s{rest}"
     assert sys.stderr.getvalue() == ""
 
 

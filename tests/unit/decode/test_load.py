@@ -59,3 +59,9 @@ def test_unknown_names_are_refused(folder: Path) -> None:
     for settings in ({"engine": "fast"}, {"compute_type": "float8"}):
         with pytest.raises(InputError, match="is not one of"):
             Translator.load(folder, device="cpu", **settings)  # type: ignore[arg-type]
+
+
+def test_missing_weights_are_explained(folder: Path) -> None:
+    (folder / run_layout.WEIGHTS).unlink()
+    with pytest.raises(InputError, match="has not reached the first checkpoint"):
+        Translator.load(folder, device="cpu")

@@ -257,6 +257,24 @@ def test_other_files_in_the_folder_are_left_alone(files: tuple[Path, Path]) -> N
     assert [path.name for path in parts.iterdir()] == ["notes.txt"]
 
 
+def test_a_job_whose_chunks_are_all_finished_only_joins_them(
+    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an attempt that could not write the output."""
+
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ChunkFolder, "join", full)
+        with pytest.raises(OSError, match="disk full"):
+            run(files, UpperCase())
+    process = UpperCase()
+    run(files, process)
+    assert process.firsts == []
+    assert files[1].read_text() == upper_case(files[0])
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "untrained"

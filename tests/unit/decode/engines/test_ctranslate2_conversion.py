@@ -99,30 +99,6 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: str) -> None:
     assert not unfinished.exists()
 
 
-def test_int8_is_a_quarter_of_the_size_and_leaves_the_model_alone(folder: Path) -> None:
-    model, _, _ = model_folder.load_model(folder)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    request = EngineRequest.open(folder, device="cpu")
-    whole = find_or_convert(request, "float32")
-    small = find_or_convert(request, "int8")
-    model = request.models[0]
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-    positions = 2048 * 16 * 4  # stay in float32
-    sizes = [(place / "model.bin").stat().st_size - positions for place in (whole, small)]
-    assert sizes[1] < 0.5 * sizes[0]
-    pieces = [["▁the", "▁dog"]]
-    scores = [
-        # In float32: how products of int8 are rounded depends on the processor.
-        ct2.Translator(str(place), compute_type="float32")
-        .score_batch(pieces, [["▁a", "▁red"]])[0]
-        .log_probs
-        for place in (whole, small)
-    ]
-    assert scores[0] != scores[1]
-    assert scores[1] == pytest.approx(scores[0], abs=0.1)
-
-
 @pytest.mark.parametrize("moved", [False, True])
 def test_cache_is_used_if_the_folder_cannot_be_written(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, moved: bool
