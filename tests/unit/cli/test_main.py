@@ -72,36 +72,27 @@ def test_model_folder_is_not_a_config_group(run: Run) -> None:
 BAD_USAGE = {
     "train.batch_size=1": ["'train.batch_size'", "train.batch_tokens"],
     "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
-    "train.lr=1": ["'train.lr'", "schedule.peak_lr?"],
     "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
-    "nonsense=1": ["'nonsense'", "--cfg job"],
     "+train.nonsense=1": ["train.nonsense: Key 'nonsense' not in"],
     "data.train=[{scr: a}]": ["'scr'", "data.train"],
     "train.max_steps=many": ["train.max_steps=many"],
-    "train.max_steps=1.5": ["train.max_steps=1.5"],
-    "train.seed=null": ["train.seed"],
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
-    "~train.seed": ["train.seed"],
     "model=huge": ["model=huge", "base big deep_shallow medium mini small student tiny"],
     "model=runs/mine": ["Could not find 'model/runs/mine'"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],
     "experiment=quickstrat": ["experiment=quickstrat", "pairs_30k quickstart"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
-    "train=3": ["train=3"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
     "run_dir=a=b": ["'run_dir=a=b'", "quotes"],
-    "run_dir=a,b": ["'run_dir=a,b'", "quote"],
     "run_dir=Übung": ["'run_dir=Übung'", "quotes"],
     "data.train=[{src: a": ["data.train=[{src: a", "brackets"],
     "in.en": ["'in.en'", "KEY=VALUE"],
     "--batch-size": ["--batch-size", "batch_size=VALUE"],
-    "--max-steps": ["--max-steps", " train.max_steps=VALUE"],
     "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
     "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
-    "--resolve": ["--resolve"],
     "--config-dir=/nowhere": ["/nowhere"],
 }
 
@@ -113,12 +104,6 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
     assert err.startswith("mt-train: error: ")
     for part in BAD_USAGE[argument]:
         assert part in err
-
-
-def test_flag_without_its_value_is_bad_usage(run: Run) -> None:
-    status, out, err = run("train", "--cfg", job=pytest.fail)
-    assert (status, out) == (2, "")
-    assert "--cfg" in err.splitlines()[-1]
 
 
 def test_custom_experiment_needs_a_package_header(
@@ -151,11 +136,6 @@ def test_a_folder_of_a_sweep_has_an_equals_sign(
     argv = ["--config-dir", str(folder), "--config-name", "config", "run_dir=a"]
     assert run("train", *argv, job=jobs.append)[0] == 0
     assert jobs[0].train.max_steps == 5
-
-
-def test_groups_of_the_data_are_named_with_it(run: Run) -> None:
-    err = run("train", "cleaning.max_ratio=2", job=pytest.fail)[2]
-    assert "its settings are written data.cleaning.NAME" in err
 
 
 def test_invalid_values_are_bad_input(run: Run) -> None:
@@ -254,11 +234,12 @@ def test_errors_of_the_environment_are_one_line(run: Run, error: Exception, part
 
 
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
-    status, out, err = run("train", "--cfg", "job", job=pytest.fail)
+    argv = ["model=base", "--cfg", "job", "train.seed=3"]  # flags may stand anywhere
+    status, out, err = run("train", *argv, job=pytest.fail)
     assert (status, err) == (0, "")
     config = OmegaConf.create(out)
-    assert config.model.d_model == 512  # the rest is in test_configs
-    assert config.train.max_steps == 100_000
+    assert (config.model.d_model, config.train.max_steps) == (512, 100_000)
+    assert config.train.seed == 3
 
 
 @pytest.mark.parametrize(
@@ -268,7 +249,6 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
         ("evaluate", "hypotheses=a.de", "list or tuple; a list is written 'KEY=[ITEM, ITEM]'"),
         ("train", "data.train={src: a, tgt: b}", "ListConfig; a list is written 'KEY=[ITEM, "),
         ("train", "data.train=[a, b]", "; a data source is written {tsv: FILE} or {src: FILE,"),
-        ("train", "data.cleaning=standard", "str is not a subclass of CleaningConfig"),
         ("train", "model=[1]", "(given: 'model=[1]')"),
     ],
 )
@@ -279,12 +259,6 @@ def test_values_of_a_wrong_type_are_explained(
     assert (status, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-
-
-def test_flags_may_stand_anywhere(run: Run) -> None:
-    _, out, _ = run("train", "model=tiny", "--cfg", "job", "train.seed=3", job=pytest.fail)
-    assert "seed: 3" in out
-    assert "d_model: 128" in out
 
 
 @pytest.mark.parametrize("name", JOBS)
