@@ -87,14 +87,14 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
         assert sum(len(tgt) for _, tgt in found) == batch.num_targets
 
 
-@pytest.mark.parametrize(("world_size", "waste"), [(1, 0.015), (8, 0.05)])
+@pytest.mark.parametrize(("world_size", "waste"), [(1, 0.03), (8, 0.05)])
 def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
     store = store_of_lengths(*realistic_lengths(0, 200_000, 250))
     plan = BatchPlan(store, 25_000, 1)
     shape = plan_buffers(plan, 30_000, world_size)
     assert max(shape.src_tokens, shape.tgt_tokens) <= 30_000
     used, room = np.zeros(2), np.zeros(2)
-    # Not the steps that determine the sizes, and not the last, partial update.
+    # Not the steps that determine the sizes, and not the last, partial update. One may be split.
     updates = [plan[plan.steps_per_epoch + i] for i in range(60)]
     for update in [update for update in updates if update.num_targets > 20_000]:
         for rank in range(world_size):
