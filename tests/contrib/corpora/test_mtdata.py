@@ -1,12 +1,10 @@
 """Corpora of mtdata are downloaded once, from a server of this machine.
 
-The program is a stand-in that downloads and writes as ``mtdata get`` does (mtdata 0.5.1), or the
-real one where it is installed.
+The program is a stand-in that downloads and writes as ``mtdata get`` does (mtdata 0.5.1).
 """
 
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -52,24 +50,6 @@ for file in files:
     file.close()
 """
 
-# The index of the real program, without the 219,000 corpora, which take it 13 seconds to import.
-INDEX = """
-import importlib, os
-from types import SimpleNamespace
-from mtdata.entry import Entry
-def load_all(index):
-    for line in open(os.environ["MTDATA"] + "/index", encoding="utf-8"):
-        name, url = line.split()
-        index.add_entry(Entry(name, url, ext="tsv"))
-real, modules = importlib.import_module, iter([SimpleNamespace(load_all=load_all)])
-def import_module(name, package=None):
-    if package != "mtdata.index":
-        return real(name, package)
-    return next(modules, SimpleNamespace(load_all=lambda index: None))
-importlib.import_module = import_module
-import mtdata.index
-"""
-
 
 class Server(ThreadingHTTPServer):
     """Serves ``TEXT``, half of it with the length of all of it, or status 404."""
@@ -101,33 +81,19 @@ def server() -> Iterator[Server]:
         server.shutdown()
 
 
-@pytest.fixture(params=["stand-in", "real"])
-def program(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    server: Server,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Path:
-    home, real = tmp_path / "mtdata-home", shutil.which("mtdata")
-    home.mkdir()
+@pytest.fixture
+def program(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"http://127.0.0.1:{server.server_port}"
     urls = {name: f"{url}/{name}.tsv" for name in (TINY, CUT, GONE)}
     urls[REFUSED] = "http://127.0.0.1:9/x.tsv"
     lines = (f"{name} {address}\n" for name, address in urls.items())
-    (home / "index").write_text("".join(lines), encoding="utf-8")
-    monkeypatch.setenv("MTDATA", str(home))
-    if request.param == "real":
-        if real is None:
-            pytest.skip("mtdata is not installed")
-        python = Path(real).resolve().with_name("python")
-        subprocess.run([python, "-c", INDEX], check=True, capture_output=True)
-        return Path(real)
+    (tmp_path / "index").write_text("".join(lines), encoding="utf-8")
+    monkeypatch.setenv("MTDATA", str(tmp_path))
     script = tmp_path / "bin" / "mtdata"
     script.parent.mkdir()
     script.write_text(STAND_IN.format(python=sys.executable), encoding="utf-8")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(script.parent), prepend=os.pathsep)
-    return script
 
 
 def job_of(tmp_path: Path, name: str) -> TrainJob:

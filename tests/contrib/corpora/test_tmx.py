@@ -94,33 +94,19 @@ def test_text_is_that_of_the_file(
 
 
 @pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("\n      a  b \n\t c\n    ", "a  b c"),
-        ("a\r\n\r\nb", "a b"),
-        (" a\t ", " a\t "),
-        ("a\u2028b\x85", "a\u2028b\x85"),
-    ],
-)
-def test_a_text_is_one_line(tmp_path: Path, text: str, line: str) -> None:
-    assert read(write(tmp_path / "a.tmx", memory([pair(text, "b")]))) == [(line, "b")]
-
-
-@pytest.mark.parametrize(
     ("content", "line"),
     [
+        ("\n      a  b \n\t c\r\n\r\n    ", "a  b c"),
+        (" a\t \u2028\x85", " a\t \u2028\x85"),
         ("Click <bpt i='1'>&lt;b></bpt>here<ept i='1'>&lt;/b></ept>.", "Click here."),
         ("a<ph/>b <it pos='begin'>{\\i</it>c<ut>x</ut>", "ab c"),
         ("<hi type='x'>very</hi> <hi><hi>l</hi>arge</hi>", "very large"),
-        ("in <ph>f <ph>g</ph> <hi>h</hi></ph> code", "in  code"),
         ("x<ph>{fn <sub>They are <bpt>[b</bpt>big.</sub>}</ph> y.", "x They are big. y."),
-        ("<ph>img alt='<sub>A dog</sub>'</ph> <ph><sub>x</sub><sub>y</sub></ph>", "A dog x y"),
-        ("H<sub>2</sub>O", "H2O"),
         ("<![CDATA[<b>]]> &amp; &#228;<!-- no -->&lt;<?no?>", "<b> & ä<"),
         ("<seg>a</seg><tuv>b</tuv><tu/>", "ab"),
     ],
 )
-def test_inline_elements(tmp_path: Path, content: str, line: str) -> None:
+def test_a_text_is_one_line_without_code(tmp_path: Path, content: str, line: str) -> None:
     source = write(tmp_path / "a.tmx", document(unit(f"<seg>{content}</seg>", "<seg>b</seg>")))
     assert read(source) == [(line, "b")]
 
@@ -289,24 +275,22 @@ BOMB = "".join(f"<!ENTITY l{i} '{f'&l{i - 1};' * 10}'>" for i in range(1, 10))
 EXTERNAL = "<!DOCTYPE tmx [\n<!ENTITY x SYSTEM 'file:///etc/passwd'>]><tmx>&x;</tmx>"
 PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tmx/>"
 
+EXTERNAL = "<!DOCTYPE tmx [\n<!ENTITY x SYSTEM 'file:///etc/passwd'>]><tmx>&x;</tmx>"
+PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tmx/>"
+
 # Name: content, line, column, message.
 BROKEN: dict[str, tuple[str | bytes, int, int, str]] = {
     "empty": ("", 1, 1, "not well-formed XML: no element found"),
-    "text": ("a line of text\n", 1, 1, "not well-formed XML: syntax error"),
     "truncated in the body": (document().removesuffix("</body></tmx>"), 3, 1, "no element found"),
     "text without an end": (document(unit("<seg>a</seg>", "<seg>b")), 2, 69, "mismatched tag"),
-    "two roots": (document() + "<tmx/>", 3, 14, "junk after document element"),
-    "less than": (document(unit("<seg>1 < 2</seg>", "")), 2, 32, "invalid token"),
     "control character": (document(unit("<seg>\x1f</seg>", "")), 2, 29, "invalid token"),
     "Latin-1": (document(unit("<seg>Bär</seg>", "")).encode("latin1"), 2, 30, "invalid token"),
-    "wrong encoding": ("<?xml version='1.0' encoding='utf-16'?><tmx/>", 1, 31, "encoding specif"),
     "unknown encoding": ("<?xml version='1.0' encoding='x-y'?><tmx/>", 1, 31, "unknown encoding"),
     "Shift JIS": ("<?xml version='1.0' encoding='shift_jis'?><tmx/>", 1, 31, "multi-byte enc"),
     "half of UTF-16": (document().encode("utf-16")[:-1], 3, 8, "unclosed token"),
     "XLIFF": ("<xliff version='1.2'/>", 1, 1, "not TMX: the root element is <xliff>"),
     "no language": (document("<tu>\n <tuv><seg>a</seg></tuv></tu>"), 3, 2, "<tuv> has no xml:lang"),
     "entity": (document(unit("<seg>a&nbsp;b</seg>", "")), 2, 30, "uses the entity nbsp"),
-    "entity, no DTD": (document("<tu>&nbsp;", prolog=""), 2, 5, "undefined entity"),
     "bomb": (f"<!DOCTYPE tmx [<!ENTITY l0 'lol'>{BOMB}]><tmx>&l9;</tmx>", 1, 28, "the entity l0"),
     "external entity": (EXTERNAL, 2, 39, "uses the entity x"),
     "parameter entity": (PARAMETER, 1, 58, "uses the entity x"),
@@ -322,9 +306,9 @@ def test_broken_files(tmp_path: Path, name: str) -> None:
     assert message in error
 
 
-def test_damaged_compression(tmp_path: Path) -> None:
+def test_compressed_and_damaged(tmp_path: Path) -> None:
     """Pairs before the damage are read, and the message says where it is."""
-    rows = [(f"a {i}", f"b {i * i}") for i in range(50_000)]
+    rows = [(f"a {i}", f"b {i * i}") for i in range(20_000)]
     data = ET.tostring(memory([pair(*row) for row in rows])).replace(b"<tu>", b"\n<tu>")
     source = write(tmp_path / "a.tmx.gz", gzip.compress(data))
     assert read(source) == rows
@@ -342,8 +326,7 @@ import resource, sys
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-source = SourceConfig(tmx=sys.argv[1])
-pairs = read_pairs([source], src_lang="en", tgt_lang="de")
+pairs = read_pairs([SourceConfig(tmx=sys.argv[1])], src_lang="en", tgt_lang="de")
 next(pairs)
 before = peak()
 print(sum(1 for _ in pairs) + 1, peak() - before)
@@ -351,9 +334,9 @@ print(sum(1 for _ in pairs) + 1, peak() - before)
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """60 MB in a single line, as some tools write it."""
+    """30 MB in a single line, as some tools write it."""
     one = unit(f"<seg>{'a word ' * 20}<ph>{{b}}</ph></seg>", f"<seg>{'ein Wort ' * 20}</seg>")
-    count = 60_000_000 // len(one)
+    count = 30_000_000 // len(one)
     source = write(tmp_path / "a.tmx", document(one * count))
     command = [sys.executable, "-c", MEASURED, str(source.tmx)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

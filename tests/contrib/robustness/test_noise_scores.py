@@ -116,11 +116,6 @@ def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]
     assert lines.count(f"  {rows[0].scores[0].signature}") == 1
 
 
-def test_robustness_is_not_of_hypotheses() -> None:
-    with pytest.raises(InputError, match="set model=FOLDER, not hypotheses"):
-        evaluate_robustness(EvaluateJob(hypotheses=["a"], references=["b"]))
-
-
 def test_robustness_counts_the_lines_of_each_tag(model: Path, tmp_path: Path, scores: Json) -> None:
     reserve_tag(model, "<2en>")
     lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]

@@ -6,25 +6,16 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.metrics.base import Metric
 from support.sample import sample_pairs
 from support.scoring import score
 
 from transformer_mt.evaluation import comparison
-from transformer_mt.evaluation.comparison import (
-    Evaluation,
-    Settings,
-    TestSet,
-    evaluate_systems,
-)
+from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_tables import to_text
 from transformer_mt.evaluation.scores import Score
 
@@ -151,38 +142,6 @@ def test_equals_the_command(
     # What was spoilt as much differs by luck alone, what was spoilt twice does not.
     assert not ours["b.de", "BLEU"].is_significant
     assert ours["c.de", "BLEU"].is_significant
-
-
-def test_every_line_is_compared_with_its_references_once(
-    texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For the score, the intervals and both tests; and no process gets most of a system's lines."""
-    compared, largest = Counter[str](), 0
-    for metric in (BLEU, CHRF, TER):
-
-        def count(
-            self: Metric, *args: Any, compute: Any = metric._compute_segment_statistics
-        ) -> Any:
-            compared[type(self).__name__] += 1
-            return compute(self, *args)
-
-        monkeypatch.setattr(metric, "_compute_segment_statistics", count)
-
-    def map_here(task: Callable[[Any], Any], items: Iterable[Any], processes: int) -> Iterator[Any]:
-        nonlocal largest
-        assert processes == 2
-        for item in items:
-            before = compared.total()
-            yield task(item)
-            largest = max(largest, compared.total() - before)
-
-    work_in(monkeypatch, 2)
-    monkeypatch.setattr(comparison, "map_ordered", map_here)
-    systems = {name: 2 * texts[name] for name in ("a.de", "b.de", "c.de")}
-    references = [2 * texts[name] for name in ("ref1", "ref2")]
-    compare(systems, references, bootstrap=10, randomization=10, protocols=[])
-    assert compared == dict.fromkeys(("BLEU", "CHRF", "TER"), 3 * 300)
-    assert largest <= 300 / 2
 
 
 def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:

@@ -10,13 +10,7 @@ from support.scoring import score
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT
-from transformer_mt.evaluation.scores import (
-    Score,
-    check_line_counts,
-    read_scores,
-    to_json,
-    to_text,
-)
+from transformer_mt.evaluation.scores import Score, check_line_counts, read_scores, to_json, to_text
 
 REFERENCE = [
     "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",

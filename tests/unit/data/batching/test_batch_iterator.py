@@ -88,16 +88,13 @@ def sampler_of(prepared: Prepared) -> PairSampler:
     return prepared.sampler
 
 
-NOISE = NoiseMix({"upper_case": 0.2, "typing_errors": 0.3, "extra_blanks": 0.2})
-
-
-@pytest.fixture(scope="module", params=["segmentation", "noise", "both"])
-def sampled(prepared: Prepared, request: pytest.FixtureRequest) -> Prepared:
-    """The data with noise, another segmentation, or both in each epoch."""
-    noise = None if request.param == "segmentation" else NOISE
-    strength = 0.0 if request.param == "noise" else STRENGTH
-    sampler = dataclasses.replace(sampler_of(prepared), noise=noise, strength=strength)
-    return dataclasses.replace(prepared, sampler=sampler)
+@pytest.fixture(scope="module")
+def sampled(prepared: Prepared) -> Prepared:
+    """The data with noise and another segmentation in each epoch."""
+    noise = NoiseMix({"upper_case": 0.2, "typing_errors": 0.3, "extra_blanks": 0.2})
+    return dataclasses.replace(
+        prepared, sampler=dataclasses.replace(sampler_of(prepared), noise=noise)
+    )
 
 
 def iterator_of(
@@ -199,17 +196,14 @@ def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
         seen.append(pairs)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(step=st.integers(1, 40), size=st.integers(2, 30))
 def test_an_update_is_the_same_for_any_number_of_ranks(
     sampled: Prepared, step: int, size: int
 ) -> None:
-    iterator = iterator_of(sampled)
-    batches, num_targets = read(iterator, step)
-    parts = []
-    for rank in range(size):  # more ranks than an update has pairs, too
-        other = iterator_of(sampled, rank=rank, size=size)
-        parts.append(read(other, step))
+    batches, num_targets = read(iterator_of(sampled), step)
+    # More ranks than an update has pairs, too.
+    parts = [read(iterator_of(sampled, rank=rank, size=size), step) for rank in range(size)]
     assert sum((content(part) for part, _ in parts), Counter()) == content(batches)
     assert sum(number for _, number in parts) == num_targets
 
@@ -285,15 +279,11 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
     sampled = task(Share(0, np.arange(PAIRS), [PAIRS], store)).store
     longest = max(store.src.lengths.max(), store.tgt.lengths.max())
     assert sampled.max_length == store.max_length == longest
-    grown = sampled.src.lengths > store.src.lengths
-    assert grown.any()
-    assert not grown.all()
+    assert {True, False} == set(sampled.src.lengths > store.src.lengths)
     for i in range(PAIRS):  # ü and ä are pieces of the vocabulary
         characters = len(tokenizer.decode([store.src[i].tolist()])[0]) + 2
         wanted = characters if characters <= longest else len(store.src[i])
         assert len(sampled.src[i]) == wanted
-    growth = len(sampled.src.tokens) / len(store.src.tokens)
-    assert task.growth(store).means[0] == pytest.approx(growth)  # of all pairs: there are so few
 
 
 def grown_by_a_tenth(store: TokenStore, epoch: int, lines: bool) -> TokenStore:

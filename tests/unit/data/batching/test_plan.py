@@ -170,17 +170,6 @@ def test_sources_are_mixed_by_weight() -> None:
     assert max(within) <= 2
 
 
-def test_chunks_differ_between_epochs() -> None:
-    store = build([(5, 5)] * 64)
-    plan = BatchPlan(store, 160, 1)  # chunks of four pairs
-    chunks = [
-        {frozenset(chunk.tolist()) for batch in plan_of_epoch(plan, e) for chunk in batch.chunks}
-        for e in (0, 1)
-    ]
-    assert len(chunks[0]) == 16
-    assert len(chunks[0] & chunks[1]) < 4
-
-
 def test_a_batch_mixes_chunks_of_similar_lengths() -> None:
     store = many_pairs(2000)
     lengths = np.maximum(store.src.lengths, store.tgt.lengths)

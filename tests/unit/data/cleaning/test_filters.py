@@ -1,6 +1,5 @@
 """Each filter on handmade pairs, on both sides of its threshold."""
 
-import subprocess
 import sys
 import unicodedata
 from typing import Any
@@ -78,19 +77,15 @@ def test_garbled(text: str, expected: bool) -> None:
     ("text", "expected"),
     [
         ("a <b>bold</b> word", True),
-        ("one line<br/>two", True),
         ('see <a href="x.html">here', True),
         ("< p > tokenised < / p >", True),
         ("escaped &lt;br /&gt; too", True),
         ("<!-- unseen -->", True),
         ("no&nbsp;break", True),
         ("it&#8217;s", True),
-        ("it&#x2019;s", True),
         ("it &apos;s &quot; Moses &quot; &amp; &#91; co &#93; &#124; a &lt; b", False),
         ("copy <file> to <b@example.org>", False),
-        ("if a < b and c > d", False),
-        ("Q&A; R&D", False),
-        ("I <3 you", False),
+        ("if a < b and c > d; Q&A; R&D, I <3 you", False),
     ],
 )
 def test_markup(text: str, expected: bool) -> None:
@@ -245,32 +240,14 @@ FRENCH = "Le comité se réunira de nouveau la semaine prochaine pour examiner l
 
 def test_language() -> None:
     pytest.importorskip("py3langid", reason="py3langid is not installed (the langid extra)")
-    drops_en, drops_de = (
-        made(filters.wrong_language, lang, min_language_probability=0.01)
-        for lang in ("en", "de-AT")
-    )
-    assert not drops_en(ENGLISH)
-    assert not drops_de(GERMAN)
-    assert drops_de(ENGLISH)
-    assert drops_en(GERMAN)
-    assert drops_de(FRENCH)
-    assert not drops_en("Bonjour à tous.")
-    assert not drops_en("« 1 234 567 890 1 234 567 890 »")
+
+    def drops(lang: str, text: str) -> bool:
+        return made(filters.wrong_language, lang, min_language_probability=0.01)(text)
+
+    assert [drops("en", text) for text in (ENGLISH, GERMAN, FRENCH)] == [False, True, True]
+    assert [drops("de-AT", text) for text in (ENGLISH, GERMAN, FRENCH)] == [True, False, True]
+    assert not drops("en", "Bonjour à tous.")  # too short to tell
+    assert not drops("en", "« 1 234 567 890 1 234 567 890 »")
     assert made(filters.wrong_language, "nb", min_language_probability=0.0)(FRENCH) is False
     with pytest.raises(InputError, match="does not know 'tlh'"):
-        made(filters.wrong_language, "tlh", min_language_probability=0.01)
-
-
-def test_the_language_identifier_is_imported_only_if_configured() -> None:
-    code = (
-        "import sys; from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig\n"
-        "from transformer_mt.data.cleaning.cleaner import Cleaner\n"
-        "sources = [SourceConfig(sample='train')]\n"
-        "config = CleaningConfig(drop_markup=True)\n"
-        "data = DataConfig(\n"
-        "    src_lang='en', tgt_lang='de', train=sources, valid=sources, cleaning=config)\n"
-        "Cleaner(data).check_text('a', 'b')\n"
-        "print([m for m in ('torch', 'datasets', 'py3langid', 'sacremoses') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"
+        drops("tlh", FRENCH)

@@ -13,12 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.data.text.lines import (
-    COMPRESSED,
-    is_blank,
-    raw_lines,
-    read_lines,
-)
+from transformer_mt.data.text.lines import COMPRESSED, is_blank, raw_lines, read_lines
 from transformer_mt.errors import InputError
 
 # Characters that str.splitlines or a text-mode file would split at, and ones it would not.

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue
 from support.hub_server import serve
 from support.paths import SHARED_DATA
 
@@ -375,15 +374,6 @@ def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
     assert "'cs-en'" in error_of(cut)
 
 
-def test_hub_folder_of_the_branch_of_parquet_files(hub_cache: Path) -> None:
-    """The form of refs/convert/parquet, which iwslt14_de_en.yaml names."""
-    folder = hub_cache / "iwslt14-de-en"
-    for split, row in zip(SPLITS, HELLO, strict=True):
-        write_parquet(folder / f"de-en/{split}/0000.parquet", translations([row]))
-    for split, row in zip(SPLITS, HELLO, strict=True):
-        assert pairs(SourceConfig(hub=str(folder), split=split)) == [row]
-
-
 # --- mirrors of the hub ---
 
 
@@ -596,13 +586,6 @@ def test_norwegian_in_yaml(tmp_path: Path) -> None:
     write(tmp_path / "data/mine.yaml", "src_lang: en\ntgt_lang: no\nvalid: [{tsv: a}]\n")
     with pytest.raises(InputError, match=r"data\.tgt_lang=.* write \"no\" in quotes"):
         compose([f"hydra.searchpath=[file://{tmp_path}]", "data=mine"])
-
-
-def test_files_config_requires_languages() -> None:
-    values = OmegaConf.load(config_dir() / "data/files.yaml")
-    merged = OmegaConf.merge(OmegaConf.structured(DataConfig), values)
-    with pytest.raises(MissingMandatoryValue, match="src_lang"):
-        OmegaConf.to_object(merged)
 
 
 # --- real data ---
