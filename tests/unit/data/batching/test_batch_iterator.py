@@ -23,14 +23,7 @@ from hypothesis import strategies as st
 from support.stores import one_shard, realistic_lengths, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
-from transformer_mt.config import (
-    CleaningConfig,
-    DataConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainConfig,
-    TrainJob,
-)
+from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainConfig, TrainJob
 from transformer_mt.contrib.robustness.noise import NoiseMix
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
@@ -47,40 +40,26 @@ TOKENS = 200
 """Target tokens of an update."""
 
 STRENGTH = 0.2
+WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über"]
 
 
 def write(path: Path, first: int, count: int) -> SourceConfig:
     """Writes pairs that each begin with a unique number."""
     rng = random.Random(first)
-    words = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über"]
-    lines = []
-    for i in range(first, first + count):
-        line = f"{i} " + " ".join(rng.choices(words, k=rng.randint(1, 6)))
-        lines.append(f"{line}\t{line.upper()}\n")
-    path.write_text("".join(lines), encoding="utf-8")
+    numbers = map(str, range(first, first + count))
+    lines = [" ".join([i, *rng.choices(WORDS, k=rng.randint(1, 6))]) for i in numbers]
+    path.write_text("".join(f"{line}\t{line.upper()}\n" for line in lines), encoding="utf-8")
     return SourceConfig(tsv=str(path))
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("data")
     sources = [write(folder / "a.tsv", 1000, 100), write(folder / "b.tsv", 1100, PAIRS - 100)]
-    data = DataConfig(
-        src_lang="en", tgt_lang="de", train=sources, workers=0,
-        valid=[write(folder / "v.tsv", 5000, 5)], cleaning=CleaningConfig(max_tokens=100),
-    )  # fmt: skip
-    return TrainJob(
-        run_dir=str(folder / "run"),
-        cache_dir=str(folder / "cache"),
-        data=data,
-        tokenizer=TokenizerConfig(vocab_size=340, sampling=STRENGTH),
-        train=TrainConfig(max_tokens_per_device=500),
-    )
-
-
-@pytest.fixture(scope="module")
-def prepared(job: TrainJob) -> Prepared:
-    return prepare(job)
+    valid = [write(folder / "v.tsv", 5000, 5)]
+    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=valid, workers=0)
+    vocabulary = TokenizerConfig(vocab_size=340, sampling=STRENGTH)
+    return prepare(TrainJob(cache_dir=str(folder / "cache"), data=data, tokenizer=vocabulary))
 
 
 def sampler_of(prepared: Prepared) -> PairSampler:
@@ -92,9 +71,8 @@ def sampler_of(prepared: Prepared) -> PairSampler:
 def sampled(prepared: Prepared) -> Prepared:
     """The data with noise and another segmentation in each epoch."""
     noise = NoiseMix({"upper_case": 0.2, "typing_errors": 0.3, "extra_blanks": 0.2})
-    return dataclasses.replace(
-        prepared, sampler=dataclasses.replace(sampler_of(prepared), noise=noise)
-    )
+    sampler = dataclasses.replace(sampler_of(prepared), noise=noise)
+    return dataclasses.replace(prepared, sampler=sampler)
 
 
 def iterator_of(
@@ -149,10 +127,8 @@ def sequences(tokens: npt.NDArray[Any]) -> list[tuple[int, ...]]:
 
 
 def texts(prepared: Prepared, pairs: Counter[Sequences]) -> Counter[tuple[str, ...]]:
-    tokenizer = Tokenizer(prepared.tokenizer_model)
-    return Counter(
-        tuple(tokenizer.decode([list(side) for side in pair])) for pair in pairs.elements()
-    )
+    decode = Tokenizer(prepared.tokenizer_model).decode
+    return Counter(tuple(decode([list(side) for side in pair])) for pair in pairs.elements())
 
 
 def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
@@ -211,14 +187,12 @@ def test_an_update_is_the_same_for_any_number_of_ranks(
 def test_a_resumed_run_gets_the_same_batches(sampled: Prepared) -> None:
     """With processes that sample ahead; nothing is left on the disk."""
     before = sorted(sampled.corpus.parent.rglob("*"))
-    iterator, resumed = iterator_of(sampled), iterator_of(sampled, workers=2)
-    steps = range(2 * iterator.steps_per_epoch - 2, 2 * iterator.steps_per_epoch + 3)
-    for (ours_all, _), (theirs_all, _) in zip(
-        resumed.read(steps), iterator.read(steps), strict=True
-    ):
-        for ours, theirs in zip(ours_all, theirs_all, strict=True):
-            assert ours.src.tokens.equal(theirs.src.tokens)
-            assert ours.tgt_out.equal(theirs.tgt_out)
+    whole, resumed = iterator_of(sampled), iterator_of(sampled, workers=2)
+    steps = range(2 * whole.steps_per_epoch - 2, 2 * whole.steps_per_epoch + 3)
+    for (ours, _), (theirs, _) in zip(resumed.read(steps), whole.read(steps), strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert one.src.tokens.equal(other.src.tokens)
+            assert one.tgt_out.equal(other.tgt_out)
     assert sorted(sampled.corpus.parent.rglob("*")) == before
 
 
@@ -327,15 +301,14 @@ def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float)
     [({}, (1, 1)), ({"weights": [0.5, 2]}, (0.5, 2)), ({"temperature": 1e9}, (1, 3))],
 )
 def test_sources_occur_as_often_as_configured(
-    settings: dict[str, Any], times: tuple[float, float], tmp_path: Path
+    settings: dict[str, Any], times: tuple[float, float]
 ) -> None:
     sizes = 300, 100
-    rng = np.random.default_rng(0)
-    lengths = (rng.integers(2, 10, sum(sizes)) for _ in range(2))
+    lengths = np.random.default_rng(0).integers(2, 10, (2, sum(sizes)))
     store = dataclasses.replace(store_of_lengths(*lengths), source_sizes=sizes)
     sources = [SourceConfig(tsv="unused")] * 2
     data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources, **settings)
-    job = TrainJob(run_dir=str(tmp_path), data=data, train=TrainConfig(batch_tokens=50))
+    job = TrainJob(data=data, train=TrainConfig(batch_tokens=50))
     batches = BatchIterator(job, one_shard(store), None, 50, False, World(torch.device("cpu")))
     steps = range(1, batches.steps_per_epoch + 1)
     seen = Counter(pair for step in steps for pair in pair_indices(batches, step))

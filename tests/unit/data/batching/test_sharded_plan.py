@@ -143,7 +143,7 @@ def plan(corpus: Corpus) -> ShardedPlan:
     return ShardedPlan(corpus, 2000, 1)
 
 
-def test_epochs_visit_the_shards_in_other_orders_and_mix_their_pairs_anew(
+def test_each_epoch_has_an_order_of_shards_and_updates_of_its_own(
     corpus: Corpus, plan: ShardedPlan
 ) -> None:
     orders, updates = [], []
