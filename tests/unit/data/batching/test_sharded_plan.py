@@ -201,7 +201,9 @@ def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
     store = store_of_lengths(*realistic_lengths(0, 3000))
     small = dataclasses.replace(store, source_sizes=(2000, 1000))
     # Recorded before large corpora were divided.
-    for weights, expected in ((), "37255ce04d7f7a45"), ([1.25, 0.5], "42344e17dfc60038"):
+    unweighted = "37255ce04d7f7a45"
+    weighted = "42344e17dfc60038"
+    for weights, expected in ((), unweighted), ([1, 1], unweighted), ([1.25, 0.5], weighted):
         whole = BatchPlan(small, 2000, 7, weights)
         assert digest(whole[i] for i in range(3 * whole.steps_per_epoch)) == expected
     # Recorded when shards were introduced.
