@@ -31,3 +31,11 @@ def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0)
         sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
     src, tgt = sides
     return TokenStore(src, tgt, max_length_bound=max_length_bound)
+
+
+def realistic_lengths(seed: int, pairs: int, max_length: int = 100) -> npt.NDArray[np.int64]:
+    """[2, pairs] lengths of source and target like those of WMT's training data."""
+    rng = np.random.default_rng(seed)
+    src = np.clip(rng.lognormal(3, 0.6, pairs), 2, max_length).astype(np.int64)
+    tgt = np.clip(src * rng.lognormal(0.05, 0.2, pairs), 2, max_length).astype(np.int64)
+    return np.stack([src, tgt])

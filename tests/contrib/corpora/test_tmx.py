@@ -1,19 +1,15 @@
 """Translation memories: text, languages, damage. The files are written with ElementTree."""
 
-import bz2
 import gzip
 import logging
-import lzma
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 import pytest
-import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -98,57 +94,25 @@ def test_text_is_that_of_the_file(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "compress"),
-    [
-        (".gz", gzip.compress),
-        (".xz", lzma.compress),
-        (".bz2", bz2.compress),
-        (".zst", zstandard.compress),
-    ],
-)
-def test_compressed(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
-    data = ET.tostring(memory([pair("a", "ä")]), "utf-16")
-    assert read(write(tmp_path / f"a.tmx{suffix}", compress(data))) == [("a", "ä")]
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("a\nb", "a b"),
-        ("\n      a  b \n\t c\n    ", "a  b c"),
-        ("a\r\n\r\nb", "a b"),
-        (" a\t ", " a\t "),
-        ("a\u2028b\x85", "a\u2028b\x85"),
-    ],
-)
-def test_a_text_is_one_line(tmp_path: Path, text: str, line: str) -> None:
-    assert read(write(tmp_path / "a.tmx", memory([pair(text, "b")]))) == [(line, "b")]
-
-
-@pytest.mark.parametrize(
     ("content", "line"),
     [
+        ("\n      a  b \n\t c\r\n\r\n    ", "a  b c"),
+        (" a\t \u2028\x85", " a\t \u2028\x85"),
         ("Click <bpt i='1'>&lt;b></bpt>here<ept i='1'>&lt;/b></ept>.", "Click here."),
         ("a<ph/>b <it pos='begin'>{\\i</it>c<ut>x</ut>", "ab c"),
         ("<hi type='x'>very</hi> <hi><hi>l</hi>arge</hi>", "very large"),
-        ("in <ph>f <ph>g</ph> <hi>h</hi></ph> code", "in  code"),
-        (
-            "Elephants<ph>{fn <sub>They are <bpt>[b</bpt>big.</sub>}</ph> sleep.",
-            "Elephants They are big. sleep.",
-        ),
-        ("<ph>img alt='<sub>A dog</sub>'</ph> <ph><sub>x</sub><sub>y</sub></ph>", "A dog x y"),
-        ("H<sub>2</sub>O", "H2O"),
+        ("x<ph>{fn <sub>They are <bpt>[b</bpt>big.</sub>}</ph> y.", "x They are big. y."),
         ("<![CDATA[<b>]]> &amp; &#228;<!-- no -->&lt;<?no?>", "<b> & ä<"),
         ("<seg>a</seg><tuv>b</tuv><tu/>", "ab"),
     ],
 )
-def test_inline_elements(tmp_path: Path, content: str, line: str) -> None:
+def test_a_text_is_one_line_without_code(tmp_path: Path, content: str, line: str) -> None:
     source = write(tmp_path / "a.tmx", document(unit(f"<seg>{content}</seg>", "<seg>b</seg>")))
     assert read(source) == [(line, "b")]
 
 
-def unit(en: str, de: str, lang: str = "xml:lang") -> str:
-    return f'<tu><tuv {lang}="en">{en}</tuv><tuv {lang}="de">{de}</tuv></tu>'
+def unit(en: str, de: str) -> str:
+    return f'<tu><tuv xml:lang="en">{en}</tuv><tuv xml:lang="de">{de}</tuv></tu>'
 
 
 def document(*units: str, prolog: str = DOCTYPE) -> str:
@@ -222,10 +186,8 @@ THREE: Texts = [("EN-us", "color"), ("fr", "F"), ("de-AT", "Jänner"), ("de-DE",
     ("src", "tgt", "expected"),
     [
         ("en", "de", ("color", "Jänner")),
-        ("de", "en", ("Jänner", "color")),
-        ("eng", "deu", ("color", "Jänner")),
+        ("deu", "eng", ("Jänner", "color")),
         ("en-US", "de_DE", ("color", "Januar")),
-        ("fr", "de-AT", ("F", "Jänner")),
         ("de-DE", "de-AT", ("Januar", "Jänner")),
         ("de", "de-AT", ("Januar", "Jänner")),
         ("de-DE", "de", ("Januar", "Jänner")),
@@ -236,16 +198,10 @@ def test_languages_and_their_regions(
 ) -> None:
     source = write(tmp_path / "a.tmx", memory([THREE]))
     assert read(source, src, tgt) == [expected]
-
-
-def test_a_source_may_choose_regions(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tmx", memory([THREE])).tmx
-    assert read(SourceConfig(tmx=path, tgt_column="de-DE")) == [("color", "Januar")]
-    assert read(SourceConfig(tmx=path, src_lang="de-DE", tgt_column="fr")) == [("Januar", "F")]
-
-
-def test_lang_of_old_versions(tmp_path: Path) -> None:
-    assert read(write(tmp_path / "a.tmx", memory([pair("a", "b")], "lang"))) == [("a", "b")]
+    source = SourceConfig(tmx=source.tmx, src_lang=src, tgt_column=tgt)
+    assert read(source, "und", "mul") == [expected]
+    old_version = write(tmp_path / "b.tmx", memory([THREE], lang="lang"))
+    assert read(old_version, src, tgt) == [expected]
 
 
 def test_what_is_not_used_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -255,22 +211,15 @@ def test_what_is_not_used_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
     for _ in range(2):
         assert read(source) == [("color", "Jänner"), ("a", "b")]
-    assert [record.message for record in caplog.records] == [
-        f"{source.tmx}: 3 of 5 units have no text in en or in de and are skipped; 1 text(s) are "
-        "ignored, because their unit has another one in the same language"
-    ]
+    (message,) = caplog.messages
+    assert "3 of 5 units have no text in en or in de" in message
+    assert "1 text(s) are ignored" in message
     caplog.clear()
     assert read(write(tmp_path / "b.tmx", memory([pair("a", "b")]))) == [("a", "b")]
     assert not caplog.records
-
-
-def test_none_in_both_languages(tmp_path: Path) -> None:
-    source = write(tmp_path / "a.tmx", memory([THREE, [("fr", "x")]]))
-    assert error_of(source, "en", "es") == (
-        f"{source.tmx}: none of its 2 units has text in both en and es; its languages: EN-us, "
-        "de-AT, de-DE, fr; choose two with src_column and tgt_column"
-    )
-    assert "none of its 0 units" in error_of(write(tmp_path / "b.tmx", memory([])))
+    error = error_of(source, "en", "es")
+    assert error.startswith(f"{source.tmx}: none of its 5 units has text in both en and es")
+    assert "its languages: EN-us, de, de-AT, de-DE, en, fr; choose two" in error
 
 
 # --- as training data ---
@@ -280,9 +229,8 @@ def test_the_corpus_equals_that_of_two_files(tmp_path: Path) -> None:
     """Whatever its languages, inline elements and skipped units."""
     rows = [(f"A dog, {i}\u2028 &  so", f"Ein Hund, {i * i}") for i in range(40)]
     units = [unit("<seg>x</seg>", "")]
-    for en, de in rows:
-        texts = [f"<seg>{escape(text)}</seg>" for text in (en, de)]
-        texts = [text.replace(", ", ",<ph>{b}</ph> <hi/>") for text in texts]
+    for row in rows:
+        texts = [f"<seg>{escape(text)}</seg>".replace(", ", ",<ph>{b}</ph> <hi/>") for text in row]
         units.append(unit(*texts).replace("</tu>", "<tuv xml:lang='fr'><seg>x</seg></tuv></tu>"))
     for lang, side in zip(("en", "de"), zip(*rows, strict=True), strict=True):
         (tmp_path / lang).write_bytes("".join(f"{line}\n" for line in side).encode())
@@ -309,15 +257,13 @@ def test_the_corpus_equals_that_of_two_files(tmp_path: Path) -> None:
         '<!DOCTYPE tmx PUBLIC "-//LISA OSCAR:1998//DTD for TMX//EN" "tmx14.dtd">',
         '<!DOCTYPE tmx SYSTEM "tmx14.dtd" [<!ELEMENT seg ANY><!ATTLIST tuv x CDATA "y">]>',
         '<!DOCTYPE tmx SYSTEM "file:///etc/passwd">',
-        "<!DOCTYPE tmx>",
     ],
 )
 def test_a_dtd_is_not_loaded(tmp_path: Path, prolog: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tmx14.dtd").write_text("not a DTD <")
     monkeypatch.chdir(tmp_path)
-    source = write(
-        tmp_path / "a.tmx", document(unit("<seg>a</seg>", "<seg>b</seg>"), prolog=prolog)
-    )
+    text = document(unit("<seg>a</seg>", "<seg>b</seg>"), prolog=prolog)
+    source = write(tmp_path / "a.tmx", text)
     opened: list[object] = []
     sys.addaudithook(lambda event, args: opened.append(args[0]) if event == "open" else None)
     assert read(source) == [("a", "b")]
@@ -326,44 +272,28 @@ def test_a_dtd_is_not_loaded(tmp_path: Path, prolog: str, monkeypatch: pytest.Mo
 
 BOMB = "".join(f"<!ENTITY l{i} '{f'&l{i - 1};' * 10}'>" for i in range(1, 10))
 
+EXTERNAL = "<!DOCTYPE tmx [\n<!ENTITY x SYSTEM 'file:///etc/passwd'>]><tmx>&x;</tmx>"
+PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tmx/>"
+
+EXTERNAL = "<!DOCTYPE tmx [\n<!ENTITY x SYSTEM 'file:///etc/passwd'>]><tmx>&x;</tmx>"
+PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tmx/>"
+
 # Name: content, line, column, message.
 BROKEN: dict[str, tuple[str | bytes, int, int, str]] = {
     "empty": ("", 1, 1, "not well-formed XML: no element found"),
-    "text": ("a line of text\n", 1, 1, "not well-formed XML: syntax error"),
     "truncated in the body": (document().removesuffix("</body></tmx>"), 3, 1, "no element found"),
-    "tag without an end": (document("<tu><tu"), 3, 1, "not well-formed XML"),
     "text without an end": (document(unit("<seg>a</seg>", "<seg>b")), 2, 69, "mismatched tag"),
-    "text after the end": (document() + "x", 3, 14, "junk after document element"),
-    "two roots": (document() + "<tmx/>", 3, 14, "junk after document element"),
-    "crossed tags": (document("<tu><tuv xml:lang='en'></tu></tuv>"), 2, 26, "mismatched tag"),
-    "ampersand": (document(unit("<seg>A & B</seg>", "")), 2, 32, "invalid token"),
-    "less than": (document(unit("<seg>1 < 2</seg>", "")), 2, 32, "invalid token"),
-    "unquoted attribute": (document("<tu x=y/>"), 2, 7, "invalid token"),
-    "repeated attribute": (document("<tu x='' x=''/>"), 2, 10, "duplicate attribute"),
     "control character": (document(unit("<seg>\x1f</seg>", "")), 2, 29, "invalid token"),
-    "reference to one": (document("<tu>&#x1F;"), 2, 5, "reference to invalid character number"),
     "Latin-1": (document(unit("<seg>Bär</seg>", "")).encode("latin1"), 2, 30, "invalid token"),
-    "wrong encoding": ("<?xml version='1.0' encoding='utf-16'?><tmx/>", 1, 31, "encoding specif"),
     "unknown encoding": ("<?xml version='1.0' encoding='x-y'?><tmx/>", 1, 31, "unknown encoding"),
     "Shift JIS": ("<?xml version='1.0' encoding='shift_jis'?><tmx/>", 1, 31, "multi-byte enc"),
     "half of UTF-16": (document().encode("utf-16")[:-1], 3, 8, "unclosed token"),
     "XLIFF": ("<xliff version='1.2'/>", 1, 1, "not TMX: the root element is <xliff>"),
     "no language": (document("<tu>\n <tuv><seg>a</seg></tuv></tu>"), 3, 2, "<tuv> has no xml:lang"),
     "entity": (document(unit("<seg>a&nbsp;b</seg>", "")), 2, 30, "uses the entity nbsp"),
-    "entity, no DTD": (document("<tu>&nbsp;", prolog=""), 2, 5, "undefined entity"),
     "bomb": (f"<!DOCTYPE tmx [<!ENTITY l0 'lol'>{BOMB}]><tmx>&l9;</tmx>", 1, 28, "the entity l0"),
-    "external entity": (
-        "<!DOCTYPE tmx [\n<!ENTITY x SYSTEM 'file:///etc/passwd'>]><tmx>&x;</tmx>",
-        2,
-        39,
-        "uses the entity x",
-    ),
-    "parameter entity": (
-        "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tmx/>",
-        1,
-        58,
-        "uses the entity x",
-    ),
+    "external entity": (EXTERNAL, 2, 39, "uses the entity x"),
+    "parameter entity": (PARAMETER, 1, 58, "uses the entity x"),
 }
 
 
@@ -376,19 +306,19 @@ def test_broken_files(tmp_path: Path, name: str) -> None:
     assert message in error
 
 
-def test_damaged_compression(tmp_path: Path) -> None:
+def test_compressed_and_damaged(tmp_path: Path) -> None:
     """Pairs before the damage are read, and the message says where it is."""
-    rows = [(f"a {i}", f"b {i * i}") for i in range(50_000)]
+    rows = [(f"a {i}", f"b {i * i}") for i in range(20_000)]
     data = ET.tostring(memory([pair(*row) for row in rows])).replace(b"<tu>", b"\n<tu>")
-    source = write(tmp_path / "a.tmx.gz", gzip.compress(data)[:-100])
+    source = write(tmp_path / "a.tmx.gz", gzip.compress(data))
+    assert read(source) == rows
+    write(tmp_path / "a.tmx.gz", gzip.compress(data)[:-100])
     stream = read_pairs([source], src_lang="en", tgt_lang="de")
     assert next(stream) == rows[0]
     with pytest.raises(InputError, match=r"a\.tmx\.gz: damaged or incomplete after line \d{3,} \("):
         list(stream)
     zipped = write(tmp_path / "b.tmx", b"PK\3\4")
     assert error_of(zipped) == f"{zipped.tmx} is compressed: decompress it with unzip"
-    missing = SourceConfig(tmx=str(tmp_path / "none.tmx"))
-    assert error_of(missing) == f"cannot read {missing.tmx}: No such file or directory"
 
 
 MEASURED = """
@@ -396,8 +326,7 @@ import resource, sys
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-source = SourceConfig(tmx=sys.argv[1])
-pairs = read_pairs([source], src_lang="en", tgt_lang="de")
+pairs = read_pairs([SourceConfig(tmx=sys.argv[1])], src_lang="en", tgt_lang="de")
 next(pairs)
 before = peak()
 print(sum(1 for _ in pairs) + 1, peak() - before)
@@ -405,9 +334,9 @@ print(sum(1 for _ in pairs) + 1, peak() - before)
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """60 MB in a single line, as some tools write it."""
+    """30 MB in a single line, as some tools write it."""
     one = unit(f"<seg>{'a word ' * 20}<ph>{{b}}</ph></seg>", f"<seg>{'ein Wort ' * 20}</seg>")
-    count = 60_000_000 // len(one)
+    count = 30_000_000 // len(one)
     source = write(tmp_path / "a.tmx", document(one * count))
     command = [sys.executable, "-c", MEASURED, str(source.tmx)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

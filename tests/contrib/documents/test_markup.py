@@ -34,44 +34,25 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("Click <b>here</b>, please.", "CLICK <b>HERE</b>, PLEASE."),
         ("Click (<b>here</b>), please.", "CLICK (<b>HERE</b>), PLEASE."),
-        ("“<i><b>Yes</b></i>!” he said", "“<i><b>YES</b></i>!” HE SAID"),
         ("<p>A <i>big <b>red</b></i>, world</p>", "<p>A <i>BIG <b>RED</b></i>, WORLD</p>"),
-        ('See <a href="x" id=1>this page</a>.', 'SEE <a href="x" id=1>THIS PAGE</a>.'),
         ("One<br/>two<br>three", "ONE<br/>TWO<br>THREE"),
-        ("<li>a b</li><li>c</li>", "<li>A B</li><li>C</li>"),
-        ("Press <x id='1'/> or <x id='2'/> now", "PRESS <x id='1'/> OR <x id='2'/> NOW"),
         ("Not </b> opened, not <i> closed", "NOT </b> OPENED, NOT <i> CLOSED"),
         ("un<b>believ</b>able", "<b>UNBELIEVABLE</b>"),
         ("<a><b>[</b>1<i>]</i></a> x", "<a><i></i><b>[1</b>]</a> X"),  # a word for two pairs
-        (
-            "<b>One</b>/<i>two</i>-{c}<x/>{a}, <b>so: </b>x",
-            "<b>ONE</b>/<i>TWO</i>-{c}<x/>{a}, <b>SO: </b> X",
-        ),
+        ("<b>1</b>/<i>b</i>-{c}<x/>{a}, <b>so: </b>", "<b>1</b>/<i>B</i>-{c}<x/>{a}, <b>SO: </b>"),
         ("Crossed <b>x <i>y</b> z</i> w", "CROSSED <b>X <i>Y</b> Z</i> W"),
-        ("Dear {name}, you owe {{sum}}.", "DEAR {name}, YOU OWE {{sum}}."),
-        ("%s of %(all)d, %1$s, %.2f", "%s OF %(all)d, %1$s, %.2f"),
-        ("See https://a.b/c?d=e#f, or www.g.hi.", "SEE https://a.b/c?d=e#f, OR www.g.hi."),
-        ("Write to me+x@my-host.org!", "WRITE TO me+x@my-host.org!"),
-        ("<b>{a}</b> and ${b}, %{c}", "<b>{a}</b> AND ${b}, %{c}"),
+        ("%s of %(all)d, %1$s, {{sum}}", "%s OF %(all)d, %1$s, {{sum}}"),
+        ("See https://a.b/c?d=e#f, or a+b@c-d.org!", "SEE https://a.b/c?d=e#f, OR a+b@c-d.org!"),
         ("(<b>{a}</b>), <i>http://b.c/</i>!", "(<b>{a}</b>), <i>http://b.c/</i>!"),
-        ("Version {v}2 is out, {a}{b} too", "VERSION {v}2 IS OUT, {a}{b} TOO"),
         ("Pay ${price}00 or 5{x}, {h}:{m}", "PAY ${price}00 OR 5{x}, {h}:{m}"),
         ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
-        (
-            '<a title="a > b">x</a> <img alt="c>d.png"> y',
-            '<a title="a > b">X</a> <img alt="c>d.png"> Y',
-        ),
-        ('<a title="it\'s">x</a> <b id=">y</b>', '<a title="it\'s">X</a> <b id=">Y</b>'),
+        ('<a id=1 title="a > b">x</a> <b id=">y</b>', '<a id=1 title="a > b">X</a> <b id=">Y</b>'),
         ("(https://a.b/c_(d)), x http://e.f/(g", "(https://a.b/c_(d)), X http://e.f/(G"),
         ("x <!-- a > b --> y <?z?> <1>w</1>", "X <!-- a > b --> Y <?z?> <1>W</1>"),
         ("AT&amp;T <b>&lt;x&gt;</b> &#8211; &my; y", "AT&amp;T <b>&lt;X&gt;</b> – &my; Y"),
         ("a & b; c &amp d", "A & B; C &AMP D"),
-        (
-            "{n, plural, one {# day {x}} other {days}} left",
-            "{n, plural, one {# day {x}} other {days}} LEFT",
-        ),
+        ("{n, plural, one {# {x}} other {b}} c", "{n, plural, one {# {x}} other {b}} C"),
         ("{n, plural, one {a} other {b} left", "{N, PLURAL, ONE {a} OTHER {b} LEFT"),
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],
@@ -110,24 +91,25 @@ def test_lost_and_repeated_placeholders() -> None:
     assert restore_markup(source, "", [], []) == "{a} <b></b>"
 
 
-def test_punctuation_keeps_its_side_of_a_tag() -> None:
-    def back(line: str, translation: str, count: int) -> str:
-        source = extract_markup(line, str.strip, NUMBERS)
-        return restore_markup(source, translation, [(i, i) for i in range(count)], [])
-
-    assert back("the <b>bag</b> that I saw", "die Tasche, die ich sah", 5) == (
-        "die <b>Tasche</b>, die ich sah"
-    )
-    assert back("he <q>came</q> in", "er »kam« rein", 3) == "er »<q>kam</q>« rein"
-    assert back("he <q>“came!”</q> in", "er „kam!“ rein", 3) == "er <q>„kam!“</q> rein"
-    assert back("<p>Come</p>", "Komm!", 1) == "<p>Komm!</p>"
-    assert back("(<b>so</b>)", "(so)", 1) == "(<b>so</b>)"
+@pytest.mark.parametrize(
+    ("line", "translation", "expected"),
+    [
+        ("the <b>bag</b> that I saw", "die Tasche, die ich sah", "die <b>Tasche</b>, die ich sah"),
+        ("he <q>came</q> in", "er »kam« rein", "er »<q>kam</q>« rein"),
+        ("he <q>“came!”</q> in", "er „kam!“ rein", "er <q>„kam!“</q> rein"),
+        ("<p>Come</p>", "Komm!", "<p>Komm!</p>"),
+        ("(<b>so</b>)", "(so)", "(<b>so</b>)"),
+    ],
+)
+def test_punctuation_keeps_its_side_of_a_tag(line: str, translation: str, expected: str) -> None:
+    source = extract_markup(line, str.strip, NUMBERS)
+    links = [(i, i) for i in range(len(translation.split()))]
+    assert restore_markup(source, translation, links, []) == expected
 
 
 @pytest.mark.parametrize(
     ("line", "text", "expected"),
     [
-        ("le <b>sac</b>~! est", "le sac~! est", "LE <b>SAC</b>~! EST"),
         ("dit «~<b>mot</b>~», x", "dit «~mot~», x", "DIT «~<b>MOT</b>~», X"),
         ("<b>Prix</b>~: {p}~€", "Prix~: 10~€", "<b>PRIX</b>~: {p}~€"),
         ("10~<b>km</b>~~x", "10 km x", "10~<b>KM</b>~~X"),  # a tag is between words
@@ -136,7 +118,7 @@ def test_punctuation_keeps_its_side_of_a_tag() -> None:
         ("{a}~%s and {b}~ {c}", "10~11 and 12~ 13", "{a}~%s AND {b}~ {c}"),
     ],
 )
-@pytest.mark.parametrize("space", "\xa0\u202f\u2007\u2009\u3000")
+@pytest.mark.parametrize("space", "\xa0\u202f\u3000")
 def test_no_break_spaces_stay(line: str, text: str, expected: str, space: str) -> None:
     """Here they are tildes."""
     source = extract_markup(line.replace("~", space), str.strip, NUMBERS)
@@ -146,25 +128,14 @@ def test_no_break_spaces_stay(line: str, text: str, expected: str, space: str) -
     assert translation == expected.replace("~", space)
 
 
-def test_no_break_spaces_as_entities() -> None:
-    line = "&nbsp;AT&T&#160;x &#x202F;<b>y</b>&nbsp; z&#32; &nbsp;"
-    source = extract_markup(line, str.strip, NUMBERS)
-    assert source.text == "AT&T\xa0x y z"
-    translation = restore_markup(source, "AT&T\xa0x y z", [(0, 0), (1, 1), (2, 2)], [])
-    assert translation == "\xa0AT&amp;T\xa0x \u202f<b>y</b>\xa0 z\xa0"
-
-
 def test_normalised_text_and_untouched_markup() -> None:
-    source = extract_markup(
-        "“So” — <a t='“'>so</a>", Normalizer("standard", "en", "de").src, NUMBERS
-    )
+    normalize = Normalizer("standard", "en", "de").src
+    source = extract_markup("“So” — <a t='“'>so</a>", normalize, NUMBERS)
     assert source.text == '"So" - so'
     links = [(i, i) for i in range(3)]
     assert restore_markup(source, source.text, links, []) == "\"So\" - <a t='“'>so</a>"
-    normalize = Normalizer("standard", "en", "de").src
-    assert [
-        extract_markup(f"a{dash}b <b>c</b>", normalize, NUMBERS).text for dash in ("—", "&mdash;")
-    ] == [normalize("a—b c")] * 2
+    for dash in ("—", "&mdash;"):
+        assert extract_markup(f"a{dash}b <b>c</b>", normalize, NUMBERS).text == normalize("a—b c")
 
 
 TREES = st.recursive(
@@ -259,13 +230,9 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
     inner = Reversing()
     lines = ["x y", "x <b>y</b>", "", "{a} <br/> 5", "x {n}"]
     found = markup_translator(inner).translate_nbest(lines, 2)
-    assert [[t.text for t in best] for best in found] == [
-        ["y x"] * 2,
-        ["<b>y</b> x"] * 2,
-        [""] * 2,
-        ["{a} <br/> 5"],  # no letters: as it is
-        ["{n} x"] * 2,
-    ]
+    expected = ["y x", "<b>y</b> x", "", "{a} <br/> 5", "{n} x"]
+    assert [{t.text for t in best} for best in found] == [{text} for text in expected]
+    assert list(map(len, found)) == [2, 2, 2, 1, 2]  # the fourth has no letters: as it is
     assert inner.seen == ["x y", "", "x y", "x 77"]  # 77: what the vocabulary knows best
     assert found[1][0].alignment is None
 

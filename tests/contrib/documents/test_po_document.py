@@ -118,7 +118,7 @@ def test_errors_are_one_line(content: bytes, message: str) -> None:
 def test_damaged_files_are_errors_or_read() -> None:
     choose = random.Random(1)
     content = bytearray((HEADER + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n' + REST).encode())
-    for _ in range(500):
+    for _ in range(200):
         damaged = content.copy()
         for _ in range(choose.randint(1, 4)):
             damaged[choose.randrange(len(damaged))] = choose.choice(b'\n"\\[]#~0 |msgid')
@@ -127,11 +127,6 @@ def test_damaged_files_are_errors_or_read() -> None:
 
 
 def test_files_without_messages_stay() -> None:
-    for content in (
-        b"",
-        b"\n",
-        HEADER.encode(),
-        b"# CHARSET\n",
-        b'msgctxt "a"\nmsgid ""\nmsgstr ""\n',
-    ):
+    no_id = b'msgctxt "a"\nmsgid ""\nmsgstr ""\n'
+    for content in (b"", b"\n", HEADER.encode(), b"# CHARSET\n", no_id):
         assert translated(content).content == content

@@ -46,8 +46,7 @@ LINES = {
     "Dr. Smith paid $3.50. He left at 5 p.m. on Jan. 3rd!": (
         "[Dr. Smith paid $3.50.] [He left at 5 p.m. on Jan. 3rd!]"
     ),
-    "One sentence, e.g. this one.": "[One sentence, e.g. this one.]",
-    "  Two   spaces.  And at  the end.  ": "[Two   spaces.] [And at  the end.]",
+    "  Two   spaces.  And at  the end, e.g. ": "[Two   spaces.] [And at  the end, e.g.]",
     "": "",
     " \t ": "",
     # Each sentence gets the tag of its line, whose language is that of the output.
@@ -56,7 +55,6 @@ LINES = {
     # sentencex itself panics at these.
     "Plan B\xa0. Next one.": "[Plan B\xa0.] [Next one.]",
     "X\u2009. Y\u3000.": "[X\u2009. Y\u3000.]",
-    "No end": "[No end]",
     "A page\u2028of one.\rAnother. \x0b Yes.": "[A page of one.] [Another.] [Yes.]",
     "See http://a.b/c?q=Now.Then there. And": "[See http://a.b/c?q=Now.Then there.] [And]",
     "Or www.X.Org/A.B. It": "[Or www.X.Org/A.B.] [It]",
@@ -91,7 +89,6 @@ def test_languages() -> None:
     ("language", "sentences"),
     [
         ("fr", ["M. Dupont et M. Joliot sont là.", "Le Dr. Martin attend.", "Voilà M."]),
-        ("pl", ["Dr. Kowalski jest tu.", "Tam jest A. Lis."]),
         ("ru", ["Г. Москва стоит на реке.", "А. С. Пушкин тут."]),
         ("ko", ["빨리 와.", "우리는 갈 수 있는 곳."]),  # one syllable, not an initial
     ],

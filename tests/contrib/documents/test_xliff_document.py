@@ -1,7 +1,5 @@
 """XLIFF: sources without a translation get a target, and everything else stays byte for byte."""
 
-import time
-
 import pytest
 from support.documents import capitals, parsed
 
@@ -86,9 +84,7 @@ SEGMENTS = """<xliff version="1.2"><file source-language="en"><body><trans-unit 
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["", '<target><mrk mtype="seg" mid="1"></mrk> <mrk mtype="seg" mid="2"/></target>'],
-    ids=["no target", "a target of empty segments"],
+    "target", ["", '<target><mrk mtype="seg" mid="1"></mrk> <mrk mtype="seg" mid="2"/></target>']
 )
 def test_segments_are_units_and_keep_their_marks(target: str) -> None:
     document = parsed(XliffDocument, SEGMENTS.format(target))
@@ -136,15 +132,6 @@ def test_segments_without_a_translation_get_one(target: str, expected: str | Non
         assert f"{NEW_FIRST} {NEW_SECOND}" in translated(replaced)
 
 
-def test_no_break_spaces_stay() -> None:
-    """Here they are tildes."""
-    text = """<xliff version="1.2"><file><body><trans-unit id="1"><source>~the <g id="1">bag</g>~!
-    is~<x id="2"/>big~</source></trans-unit></body></file></xliff>"""
-    for space in "\xa0\u202f\u2007\u2009\u3000":
-        target = f'<target{STATE}>~THE <g id="1">BAG</g>~! IS~<x id="2"/>BIG~</target>'
-        assert target.replace("~", space) in translated(text.replace("~", space))
-
-
 def test_tags_in_text_are_markup() -> None:
     text = """<xliff version="1.2"><file source-language="en"><body><trans-unit id="1">
     <source>{}</source></trans-unit></body></file></xliff>"""
@@ -189,11 +176,3 @@ def test_broken_files_are_one_line(text: str, message: str) -> None:
 def test_a_model_of_several_languages_takes_those_of_the_file() -> None:
     text = '<xliff srcLang="fr" trgLang="it"/>'
     assert capitals(parsed(XliffDocument, text, "und", "mul")) == text
-
-
-def test_large_files_take_time_in_proportion() -> None:
-    unit = "<trans-unit><source>Some <g id='1'>text</g> here</source></trans-unit>\n"
-    start = time.perf_counter()
-    document = parsed(XliffDocument, f"<xliff>{unit * 10_000}</xliff>")
-    assert len(document.units) == 10_000
-    assert time.perf_counter() - start < 30

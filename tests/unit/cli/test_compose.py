@@ -21,7 +21,7 @@ from transformer_mt import compose
 from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import override
 from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob, TranslateJob
-from transformer_mt.errors import InputError, UsageError
+from transformer_mt.errors import UsageError
 
 
 def test_jobs_of_all_commands() -> None:
@@ -83,10 +83,6 @@ def test_compose_in_threads() -> None:
         assert [job.train.seed for job in jobs] == list(range(8))
 
 
-def test_overrides_of_any_iterable() -> None:
-    assert compose(iter(["train.seed=3"])).train.seed == 3  # type: ignore[call-overload]
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -103,12 +99,6 @@ def test_usage_errors_are_one_line(override: str, message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert compose().train.seed == 1  # nothing is left behind
-
-
-def test_invalid_values_are_input_errors() -> None:
-    with pytest.raises(InputError, match=r"model\.d_model=7") as caught:
-        compose(["model.d_model=7"])
-    assert not isinstance(caught.value, UsageError)
 
 
 def test_train_from_python_does_what_the_command_does(
@@ -166,7 +156,3 @@ def test_public_names_are_the_functions_in_any_order_of_imports() -> None:
         "from transformer_mt.training.trainer import Trainer\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_an_escaped_interpolation_stays_text() -> None:
-    assert compose([r"run_dir='a\${b}'"]).run_dir == "a${b}"

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from itertools import product
 
 import pytest
 
@@ -47,16 +48,17 @@ def test_ignored_signals_stay_ignored() -> None:
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
-EXPORT = ["model=x", "format=hub", "output=y"]
-
-
-@pytest.mark.parametrize(("megabytes", "command"), [(900, "train"), (600, "export")])
-def test_too_little_address_space_is_one_line(megabytes: int, command: str) -> None:
+@pytest.mark.parametrize(
+    ("megabytes", "command", "arguments"),
+    [
+        (900, "train", ["experiment=quickstart"]),
+        (600, "export", ["model=x", "format=hub", "output=y"]),
+    ],
+)
+def test_too_little_address_space_is_one_line(
+    megabytes: int, command: str, arguments: list[str]
+) -> None:
     """Before a library aborts, or fails with an error that does not name the reason."""
-    arguments = {
-        "train": ["experiment=quickstart"],
-        "export": ["model=x", "format=hub", "output=y"],
-    }[command]
     code = (
         "import resource, sys; from transformer_mt.cli import entry_points\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({megabytes} << 20,) * 2)\n"
@@ -68,8 +70,13 @@ def test_too_little_address_space_is_one_line(megabytes: int, command: str) -> N
     assert line.startswith(f"mt-{command}: error: the address space is limited to {megabytes} MB")
 
 
-@pytest.mark.parametrize("command", ["train", "translate", "evaluate", "export"])
-@pytest.mark.parametrize("flag", ["--help", "--version", "--cfg=job", "-sc install=bash"])
+@pytest.mark.parametrize(
+    ("command", "flag"),
+    [
+        *product(["train", "translate", "evaluate", "export"], ["--help"]),
+        *product(["train"], ["--version", "--cfg=job", "-sc install=bash"]),
+    ],
+)
 def test_help_version_configuration_and_completion_need_no_torch(command: str, flag: str) -> None:
     code = (
         "import sys; from transformer_mt.cli import entry_points\n"

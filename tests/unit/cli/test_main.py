@@ -72,36 +72,27 @@ def test_model_folder_is_not_a_config_group(run: Run) -> None:
 BAD_USAGE = {
     "train.batch_size=1": ["'train.batch_size'", "train.batch_tokens"],
     "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
-    "train.lr=1": ["'train.lr'", "schedule.peak_lr?"],
     "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
-    "nonsense=1": ["'nonsense'", "--cfg job"],
     "+train.nonsense=1": ["train.nonsense: Key 'nonsense' not in"],
     "data.train=[{scr: a}]": ["'scr'", "data.train"],
     "train.max_steps=many": ["train.max_steps=many"],
-    "train.max_steps=1.5": ["train.max_steps=1.5"],
-    "train.seed=null": ["train.seed"],
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
-    "~train.seed": ["train.seed"],
     "model=huge": ["model=huge", "base big deep_shallow medium mini small student tiny"],
     "model=runs/mine": ["Could not find 'model/runs/mine'"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],
     "experiment=quickstrat": ["experiment=quickstrat", "pairs_30k quickstart"],
     "experiment=table3/C_layers_3": ["table3/C_layers_"],
-    "train=3": ["train=3"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
     "run_dir=a=b": ["'run_dir=a=b'", "quotes"],
-    "run_dir=a,b": ["'run_dir=a,b'", "quote"],
     "run_dir=Übung": ["'run_dir=Übung'", "quotes"],
     "data.train=[{src: a": ["data.train=[{src: a", "brackets"],
     "in.en": ["'in.en'", "KEY=VALUE"],
     "--batch-size": ["--batch-size", "batch_size=VALUE"],
-    "--max-steps": ["--max-steps", " train.max_steps=VALUE"],
     "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
     "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
-    "--resolve": ["--resolve"],
     "--config-dir=/nowhere": ["/nowhere"],
 }
 
@@ -113,12 +104,6 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
     assert err.startswith("mt-train: error: ")
     for part in BAD_USAGE[argument]:
         assert part in err
-
-
-def test_flag_without_its_value_is_bad_usage(run: Run) -> None:
-    status, out, err = run("train", "--cfg", job=pytest.fail)
-    assert (status, out) == (2, "")
-    assert "--cfg" in err.splitlines()[-1]
 
 
 def test_custom_experiment_needs_a_package_header(
@@ -153,11 +138,6 @@ def test_a_folder_of_a_sweep_has_an_equals_sign(
     assert jobs[0].train.max_steps == 5
 
 
-def test_groups_of_the_data_are_named_with_it(run: Run) -> None:
-    err = run("train", "cleaning.max_ratio=2", job=pytest.fail)[2]
-    assert "its settings are written data.cleaning.NAME" in err
-
-
 def test_invalid_values_are_bad_input(run: Run) -> None:
     for name, argv, part in (
         ("train", ["model.d_model=7"], "model.d_model=7"),
@@ -178,24 +158,27 @@ def raising(error: BaseException) -> Callable[[object], None]:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "line"),
+    ("error", "status", "part"),
     [
-        (InputError("a.en:3: no"), 1, "mt-train: error: a.en:3: no\n"),
-        (
-            PermissionError(errno.EACCES, "Permission denied", "/x/y"),
-            1,
-            "mt-train: error: Permission denied: /x/y\n",
-        ),
-        (OSError(errno.ENOSPC, "No space left"), 1, "mt-train: error: No space left\n"),
-        (ConnectionError("the hub\nis away"), 1, "mt-train: error: the hub is away\n"),
-        (KeyboardInterrupt(), 130, "mt-train: interrupted\n"),
-        (SystemExit(143), 143, ""),
+        (InputError("a.en:3: no"), 1, "error: a.en:3: no\n"),
+        (PermissionError(errno.EACCES, "denied", "/x/y"), 1, "error: denied: /x/y\n"),
+        (OSError(errno.ENOSPC, "No space left"), 1, "error: No space left\n"),
+        (ConnectionError("the hub\nis away"), 1, "error: the hub is away\n"),
+        (MemoryError(), 1, "error: out of memory (MemoryError)"),
+        (ImportError("x: failed to map segment from shared object"), 1, "cannot load a library (x"),
+        (RuntimeError("can't start new thread"), 1, "ulimit"),
+        (RuntimeError("Symlink loop from '/a'"), 1, "loop from '/a'"),  # until Python 3.12
+        (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), 1, "rename"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
-def test_exit_status_and_message_of_an_error(
-    run: Run, error: BaseException, status: int, line: str
+def test_errors_of_input_and_environment_are_one_line(
+    run: Run, error: BaseException, status: int, part: str
 ) -> None:
-    assert run("train", job=raising(error)) == (status, "", line)
+    found, out, err = run("train", job=raising(error))
+    assert (found, out, err.count("\n")) == (status, "", 1)
+    assert err.startswith("mt-train: ")
+    assert part in err
 
 
 def test_bug_prints_a_traceback(run: Run) -> None:
@@ -204,6 +187,7 @@ def test_bug_prints_a_traceback(run: Run) -> None:
     assert err.startswith("Traceback")
     assert err.endswith("ValueError: a bug\n")
     assert "test_main.py" in err
+    assert run("train", job=raising(SystemExit(143))) == (143, "", "")
 
 
 def test_sweep_with_bad_usage_runs_nothing(run: Run) -> None:
@@ -226,39 +210,17 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
         torch.empty(2**60)  # raises PyTorch's own error for a CPU
 
     status, out, err = run("train", "model=tiny", job=greedy)
-    assert (status, out) == (1, "")
+    assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("mt-train: error: out of memory (")
-    assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("error", "part"),
-    [
-        (MemoryError(), "out of memory (MemoryError)"),
-        (
-            ImportError("libx.so: failed to map segment from shared object"),
-            "cannot load a library (libx",
-        ),
-        (RuntimeError("can't start new thread"), "ulimit"),
-        (RuntimeError("Symlink loop from '/a'"), "Symlink loop from '/a'"),  # until Python 3.12
-        (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), "rename"),
-    ],
-)
-def test_errors_of_the_environment_are_one_line(run: Run, error: Exception, part: str) -> None:
-    def fail(_: object) -> None:
-        raise error
-
-    status, out, err = run("train", "model=tiny", job=fail)
-    assert (status, out, len(err.splitlines())) == (1, "", 1)
-    assert part in err
 
 
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
-    status, out, err = run("train", "--cfg", "job", job=pytest.fail)
+    argv = ["model=base", "--cfg", "job", "train.seed=3"]  # flags may stand anywhere
+    status, out, err = run("train", *argv, job=pytest.fail)
     assert (status, err) == (0, "")
     config = OmegaConf.create(out)
-    assert config.model.d_model == 512  # the rest is in test_configs
-    assert config.train.max_steps == 100_000
+    assert (config.model.d_model, config.train.max_steps) == (512, 100_000)
+    assert config.train.seed == 3
 
 
 @pytest.mark.parametrize(
@@ -268,7 +230,6 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
         ("evaluate", "hypotheses=a.de", "list or tuple; a list is written 'KEY=[ITEM, ITEM]'"),
         ("train", "data.train={src: a, tgt: b}", "ListConfig; a list is written 'KEY=[ITEM, "),
         ("train", "data.train=[a, b]", "; a data source is written {tsv: FILE} or {src: FILE,"),
-        ("train", "data.cleaning=standard", "str is not a subclass of CleaningConfig"),
         ("train", "model=[1]", "(given: 'model=[1]')"),
     ],
 )
@@ -279,12 +240,6 @@ def test_values_of_a_wrong_type_are_explained(
     assert (status, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-
-
-def test_flags_may_stand_anywhere(run: Run) -> None:
-    _, out, _ = run("train", "model=tiny", "--cfg", "job", "train.seed=3", job=pytest.fail)
-    assert "seed: 3" in out
-    assert "d_model: 128" in out
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -50,7 +50,7 @@ def test_folders_have_the_names_of_the_swept_settings(run: Run) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["it's", "w ${BUILD} x", 'a "b" \\', "t\udce9mp"])
+@pytest.mark.parametrize("name", ["it's ${BUILD}", "t\udce9mp"])
 def test_a_sweep_of_translations_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -82,21 +82,6 @@ def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:
     assert len(errors) == 5
 
 
-@pytest.mark.parametrize("error", [PermissionError(13, "no"), MemoryError("no")])
-def test_errors_of_the_machine_do_not_end_the_sweep(run: Run, error: Exception) -> None:
-    done: list[int] = []
-
-    def job(job: TrainJob) -> None:
-        if job.train.seed == 1:
-            raise error
-        done.append(job.train.seed)
-
-    status, _, err = run("-m", "run_dir=r", "train.seed=1,2", job=job)
-    assert (status, done) == (1, [2])
-    assert err.count(" error: ") == 2
-    assert "Traceback" not in err
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
 def test_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
     seeds: list[int] = []
@@ -108,15 +93,6 @@ def test_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
     status, out, _ = run("-m", "train.seed=1,2", job=job)
     expected = 130 if isinstance(error, KeyboardInterrupt) else 143
     assert (status, seeds, out) == (expected, [1], "")
-
-
-def test_a_bug_has_a_traceback(run: Run) -> None:
-    def job(job: TrainJob) -> None:
-        raise ValueError("a bug")
-
-    status, _, err = run("-m", "train.seed=1,2", job=job)
-    assert status == 1
-    assert "Traceback" in err
 
 
 def test_under_a_launcher_a_failure_ends_the_sweep(

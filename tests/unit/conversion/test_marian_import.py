@@ -9,6 +9,7 @@ import pytest
 import torch
 from support import marian_models
 from support.hub_server import read_files, serve
+from support.model_folders import JOB, write_model
 
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.batch import Packed
@@ -114,8 +115,7 @@ def their_translations(folder: Path, model: Any, lines: list[str], beam_size: in
     [
         {},
         {"activation_function": "relu", "encoder_layers": 3, "tie_word_embeddings": False},
-        {"activation_function": "gelu", "scale_embedding": False},
-        {"start": True},
+        {"activation_function": "gelu", "scale_embedding": False, "start": True},
         {"separate": True},
         {"separate": True, "tie_word_embeddings": False},
     ],
@@ -134,10 +134,8 @@ def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
     for path in first.iterdir():
         if path.name != "config.yaml":  # has the name of the folder
             assert path.read_bytes() == (second / path.name).read_bytes(), path.name
-    jobs = [model_folder.read_config(folder) for folder in (first, second)]
-    assert jobs[0].model == jobs[1].model
-    assert jobs[0].data == jobs[1].data
-    assert jobs[0].decode == jobs[1].decode
+    one, two = (model_folder.read_config(folder) for folder in (first, second))
+    assert (one.model, one.data, one.decode) == (two.model, two.data, two.decode)
 
 
 def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
@@ -180,8 +178,7 @@ def test_a_vocabulary_of_another_model_is_reported_once(
     assert "vocabulary" in message
 
 
-@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(("engine", "beam_size"), [("torch", 1), ("torch", 4), ("ctranslate2", 4)])
 def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size: int) -> None:
     if engine == "ctranslate2":
         pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
@@ -191,7 +188,7 @@ def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size
     assert translator.translate(LINES) == [*expected, ""]
 
 
-@pytest.mark.parametrize(("end", "new_tokens"), [(0, 4), (1, 4), (1, 6), (2, 8)])
+@pytest.mark.parametrize(("end", "new_tokens"), [(0, 4), (1, 4), (2, 8)])
 def test_only_the_forced_end_differs_from_generate(
     end: float, new_tokens: int, tmp_path: Path
 ) -> None:
@@ -201,13 +198,14 @@ def test_only_the_forced_end_differs_from_generate(
     """
     folder = tmp_path / "opus"
     model = write(folder, end=end)
-    sources = their_ids(folder, SOURCE[:100])
+    lines = SOURCE[:50]
+    sources = their_ids(folder, lines)
     ids = json.loads((folder / "vocab.json").read_text())
     search = {**SEARCH, "max_length": new_tokens - 1}
     ours = Translator.load(folder, engine="torch", beam_size=4, **search)
     found = [
         [([ids[piece] for piece in t.pieces[:-1]], t.log_prob) for t in best]
-        for best in ours.translate_nbest(SOURCE[:100], 4)
+        for best in ours.translate_nbest(lines, 4)
     ]
 
     charged = marian_models.generate(model, sources, 4, new_tokens, charge_end=True)
@@ -226,47 +224,32 @@ def test_only_the_forced_end_differs_from_generate(
     assert all(equal) == bool(end)
 
 
-def test_search_settings_are_those_of_the_folder(marian: tuple[Path, Any]) -> None:
-    folder, _ = marian
-    decode = model_folder.read_config(model_folder.locate(folder)).decode
-    # generate divides by |Y|^1; ((5 + |Y|) / 6)^1.25 prefers longer translations as much.
-    expected = SearchConfig(beam_size=4, length_penalty=1.25, max_source_tokens=511)
-    assert decode == expected
-
-
-def as_pickle(folder: Path, *, old_format: bool = False, **more: Any) -> Path:
-    """The folder with a ``pytorch_model.bin`` instead of safetensors."""
-    path = folder / "model.safetensors"
-    from safetensors.torch import load_file
-
-    tensors = load_file(path)
-    tensors["model.encoder.embed_positions.weight"] = torch.zeros(512, 16)
-    torch.save(
-        tensors | more,
-        folder / "pytorch_model.bin",
-        _use_new_zipfile_serialization=not old_format,
-    )
-    path.unlink()
-    return folder
-
-
-@pytest.mark.parametrize("old_format", [False, True])
-def test_a_pickle_is_read_without_running_it(old_format: bool, tmp_path: Path) -> None:
-    write(tmp_path / "opus")
-    expected = model_folder.locate(tmp_path / "opus")
-    folder = as_pickle(tmp_path / "opus", old_format=old_format)
-    found = model_folder.locate(folder)
-    assert found != expected
-    name = "model.safetensors"
-    assert (found / name).read_bytes() == (expected / name).read_bytes()
-    assert not list(found.glob("*.bin"))
-
-
 def test_half_precision_becomes_single(tmp_path: Path) -> None:
     folder = tmp_path / "opus"
     write(folder).half().save_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32)
     assert largest_difference(folder, model.eval()) < 1e-4
+    decode = model_folder.read_config(model_folder.locate(folder)).decode
+    # generate divides by |Y|^1; ((5 + |Y|) / 6)^1.25 prefers longer translations as much.
+    assert decode == SearchConfig(beam_size=4, length_penalty=1.25, max_source_tokens=511)
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_a_pickle_is_read_without_running_it(old_format: bool, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    folder, name = tmp_path / "opus", "model.safetensors"
+    write(folder)
+    expected = model_folder.locate(folder)
+    tensors = load_file(folder / name)
+    tensors["model.encoder.embed_positions.weight"] = torch.zeros(512, 16)
+    file = folder / "pytorch_model.bin"
+    torch.save(tensors, file, _use_new_zipfile_serialization=not old_format)
+    (folder / name).unlink()
+    found = model_folder.locate(folder)
+    assert found != expected
+    assert (found / name).read_bytes() == (expected / name).read_bytes()
+    assert not list(found.glob("*.bin"))
 
 
 def test_a_repository_of_the_hub(
@@ -283,13 +266,7 @@ def test_a_repository_of_the_hub(
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
         hub.push("Helsinki-NLP/opus-mt-en-de", files)
         translator = Translator.load("hf://Helsinki-NLP/opus-mt-en-de", engine="torch")
-        names = {path.rpartition("/")[2] for path in hub.downloads()}
-        hub.push(
-            "some-org/llama",
-            {"config.json": b'{"model_type": "llama"}'} | {"model.safetensors": b""},
-        )
-        with pytest.raises(InputError, match=r"of type llama: .* only type marian"):
-            Translator.load("hf://some-org/llama")
+    names = {path.rpartition("/")[2] for path in hub.downloads()}
     assert names == {
         *("config.json", "generation_config.json", "model.safetensors"),
         *("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"),
@@ -299,8 +276,6 @@ def test_a_repository_of_the_hub(
 
 
 def test_an_exported_model_of_ours_is_imported(tmp_path: Path) -> None:
-    from support.model_folders import JOB, write_model
-
     folder, output = tmp_path / "model", tmp_path / "exported"
     write_model(folder, JOB)
     export(ExportJob(model=str(folder), format="transformers", output=str(output)))
@@ -324,7 +299,6 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
     "start": ({"decoder_start_token_id": 5}, r"its decoder starts with .*, not with <pad> or <s>"),
     "no such id": ({"decoder_start_token_id": -1}, r"decoder_start_token_id=-1 is not an id"),
-    "beams": ({"num_beams": 10**9}, r"decode\.beam_size=1000000000 must be"),
     "type": ({"model_type": "bart"}, r"of type bart: .* only type marian can be used"),
 }
 

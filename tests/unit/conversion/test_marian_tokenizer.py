@@ -1,6 +1,5 @@
 """Exported vocabularies split and join text as ours do."""
 
-import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 from support.model_folders import JOB
 from support.models import make_tokenizer, random_lines
-from support.paths import MULTI30K
 
 from transformer_mt import run_layout
 from transformer_mt.config import SearchConfig
@@ -44,17 +42,6 @@ def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
     texts = theirs.batch_decode(expected, skip_special_tokens=True)
     assert [text.strip() for text in texts] == [text.strip() for text in tokenizer.decode(expected)]
     assert theirs.model_max_length == 257
-
-
-@pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data")
-def test_same_pieces_of_real_text(tmp_path: Path) -> None:
-    lines = []
-    for side in ("en", "de"):
-        with gzip.open(MULTI30K / f"test_2016_flickr.{side}.gz", "rt", encoding="utf-8") as file:
-            lines += [line.rstrip("\n") for line in file]
-    tokenizer = make_tokenizer(tmp_path)
-    theirs = write(tmp_path, tokenizer)
-    assert [ids[:-1] for ids in theirs(lines).input_ids] == tokenizer.encode(lines)
 
 
 def test_gaps_are_named() -> None:

@@ -25,9 +25,8 @@ def encoded(pairs: list[Pair]) -> TokenStore:
 
 
 def text(start: int, number: int) -> list[Pair]:
-    return [
-        Pair(f"s{i}{WORDS[i % 26]}", f"{WORDS[i % 7]}t{i}") for i in range(start, start + number)
-    ]
+    numbers = range(start, start + number)
+    return [Pair(f"s{i}{WORDS[i % 26]}", f"{WORDS[i % 7]}t{i}") for i in numbers]
 
 
 TRAIN, VALID = text(0, 3000), text(9000, 200)
@@ -107,6 +106,5 @@ def test_text_in_a_script_that_the_vocabulary_lacks(
     russian = [Pair(pair.src, "собака видит кошку") for pair in german]
     (only,) = [message for message in warnings(russian) if message not in known]
     assert "of the target tokens of the training data are bytes or unknown" in only
-    a_few = [Pair(pair.src, f"{pair.tgt} ж" if i % 10 == 0 else pair.tgt) for i, pair in
-             enumerate(german)]  # fmt: skip
+    a_few = [Pair(src, f"{tgt} ж" if i % 10 == 0 else tgt) for i, (src, tgt) in enumerate(german)]
     assert warnings(a_few) == known

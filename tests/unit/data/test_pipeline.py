@@ -1,14 +1,12 @@
 """The preparation pipeline: deterministic over processes, resumable, and clean after errors."""
 
 import dataclasses
-import errno
 import gzip
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -166,15 +164,6 @@ def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
             assert pair.src.startswith(example["src"].removesuffix("…"))
             assert example["tgt"] == pair.tgt
     assert "duplicate_pair" in prepare(job).report["dropped"]
-
-
-def test_pairs_of_each_source_are_counted(job: TrainJob) -> None:
-    prepared = prepare(job)
-    assert prepared.train.sample.source_sizes[0] == len(
-        first_of_each(
-            usable()[: sum(1 for p in FIRST if p.src.strip() and len(p.src) < 100)], lambda p: p
-        )
-    )
 
 
 def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
@@ -397,26 +386,6 @@ def test_a_truncated_file(job: TrainJob, workers: int, tmp_path: Path) -> None:
     assert left_in_cache(job) == {"chunks"}  # it may have been the connection to its disk
 
 
-def test_a_full_disk(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(job)
-    job = with_cleaning(job, max_tokens=90)
-    written = []
-
-    def full(descriptor: int, real: Any = os.fsync) -> None:
-        written.append(descriptor)
-        if len(written) == 9:  # two for each chunk: the file, then its folder
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        real(descriptor)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        refused(job, r"cannot prepare the data \(No space left on device: .*cache/.*\): set")
-    (chunks,) = Path(job.cache_dir).glob("*.chunks")
-    assert [file.suffix for file in chunks.iterdir()] == [".npz"] * 4  # kept for resuming
-    assert not list(Path(job.cache_dir).glob(".*.tmp"))
-    prepare(job)
-
-
 LIMITED = KILLED.replace(
     "prepare._learn_vocabulary = learn_then_slow_down\nprepare.prepare(job)",
     """
@@ -467,17 +436,6 @@ def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
     )
 
 
-def test_a_cache_without_write_permission(job: TrainJob, tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir()
-    closed.chmod(0o500)
-    if os.access(closed, os.W_OK):
-        pytest.skip("root may write everywhere")
-    refused(
-        dataclasses.replace(job, cache_dir=str(closed)), r"\(Permission denied: .*closed.*\): set"
-    )
-
-
 def test_a_complete_entry_needs_no_lock(job: TrainJob) -> None:
     """A complete cache on a read-only file system can be used."""
     first = prepare(job)
@@ -498,23 +456,3 @@ def test_a_store_of_another_version_is_left_alone(
     (offsets,) = second.glob("*/src.offsets")
     assert len(Corpus.load(second)) == len(np.fromfile(offsets, np.int64)) - 1
     assert content(first) == before
-
-
-def test_a_killed_worker_is_reported_and_its_chunks_are_kept(
-    job: TrainJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare(job)
-    real = encode.read_chunks
-
-    def killing(data: DataConfig) -> Iterator[encode.Chunk]:
-        for number, chunk in enumerate(real(data)):
-            if number == 12:
-                os.kill(children(os.getpid())[-1], signal.SIGKILL)
-            yield chunk
-
-    if not children(os.getpid()) and not Path("/proc/self/task").exists():
-        pytest.skip("no /proc here")
-    monkeypatch.setattr(encode, "read_chunks", killing)
-    job = with_data(with_cleaning(job, max_tokens=90), workers=2)
-    refused(job, r"a worker process was killed")
-    assert left_in_cache(job) == {"corpus", "chunks"}

@@ -6,26 +6,16 @@ import random
 import re
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from sacrebleu.metrics import BLEU, CHRF, TER
-from sacrebleu.metrics.base import Metric
 from support.sample import sample_pairs
 from support.scoring import score
 
-from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison
-from transformer_mt.evaluation.comparison import (
-    Evaluation,
-    Settings,
-    TestSet,
-    evaluate_systems,
-    load_testset,
-)
+from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_tables import to_text
 from transformer_mt.evaluation.scores import Score
 
@@ -117,8 +107,7 @@ def sacrebleu_cli(folder: Path, references: list[str], test: str) -> dict[tuple[
 
 
 @pytest.mark.parametrize(
-    ("references", "workers"),
-    [(["ref1"], 0), (["ref1", "ref2"], 1), (["ref1", "ref2"], 2), (["ref1", "ref2", "ref3"], 0)],
+    ("references", "workers"), [(["ref1"], 0), (["ref1", "ref2"], 2), (["ref1", "ref2", "ref3"], 1)]
 )
 def test_equals_the_command(
     texts: dict[str, list[str]],
@@ -155,38 +144,6 @@ def test_equals_the_command(
     assert ours["c.de", "BLEU"].is_significant
 
 
-def test_every_line_is_compared_with_its_references_once(
-    texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For the score, the intervals and both tests; and no process gets most of a system's lines."""
-    compared, largest = Counter[str](), 0
-    for metric in (BLEU, CHRF, TER):
-
-        def count(
-            self: Metric, *args: Any, compute: Any = metric._compute_segment_statistics
-        ) -> Any:
-            compared[type(self).__name__] += 1
-            return compute(self, *args)
-
-        monkeypatch.setattr(metric, "_compute_segment_statistics", count)
-
-    def map_here(task: Callable[[Any], Any], items: Iterable[Any], processes: int) -> Iterator[Any]:
-        nonlocal largest
-        assert processes == 2
-        for item in items:
-            before = compared.total()
-            yield task(item)
-            largest = max(largest, compared.total() - before)
-
-    work_in(monkeypatch, 2)
-    monkeypatch.setattr(comparison, "map_ordered", map_here)
-    systems = {name: 2 * texts[name] for name in ("a.de", "b.de", "c.de")}
-    references = [2 * texts[name] for name in ("ref1", "ref2")]
-    compare(systems, references, bootstrap=10, randomization=10, protocols=[])
-    assert compared == dict.fromkeys(("BLEU", "CHRF", "TER"), 3 * 300)
-    assert largest <= 300 / 2
-
-
 def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     """By BLEU and TER the third is as good: of two words that are wrong, one is another."""
     wrong = [f"{line} xylophon" for line in texts["a.de"]]
@@ -201,7 +158,7 @@ def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     assert text.count("p(bs) 1.0000") == text.count("p(ar) 1.0000") == 3 + 2  # not other's chrF2
 
 
-@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (2, 0.5), (5, 0.0625)])
+@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (5, 0.0625)])
 def test_few_different_lines_are_not_significant(
     texts: dict[str, list[str]], differing: int, least: float
 ) -> None:
@@ -217,34 +174,17 @@ def test_few_different_lines_are_not_significant(
 def test_seed_is_read_from_the_environment(
     texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def p_values(seed: str) -> list[float | None]:
+    def p_values(seed: str, first: str, second: str) -> list[float | None]:
         monkeypatch.setenv("SACREBLEU_SEED", seed)
-        systems = {name: texts[name] for name in ("a.de", "b.de")}
+        systems = {name: texts[name] for name in (first, second)}
         found = compare(systems, [texts["ref1"]], bootstrap=200, randomization=0)
         assert all(item.p_randomization is None for item in found)
         return [item.p_bootstrap for item in found]
 
-    assert p_values("1") == p_values("1") != p_values("2")
-
-
-def test_no_tests_give_no_comparisons() -> None:
-    assert compare({"a": ["x"], "b": ["y"]}, [["x"]], bootstrap=0, randomization=0) == []
-    assert compare({"a": ["x"]}, [["x"]], bootstrap=10, randomization=0) == []
-
-
-def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^1 lines in b but 2 in ref0"):
-        compare({"a": ["x", "y"], "b": ["x"]}, [["x", "y"]])
-
-
-def test_without_a_seed_the_tests_are_still_paired(
-    texts: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every system is resampled with the same segments, so c differs from a in few resamples."""
-    monkeypatch.setenv("SACREBLEU_SEED", "none")
-    better = {"a": texts["c.de"], "b": texts["a.de"]}  # b is always better
-    found = compare(better, [texts["ref1"]], bootstrap=200)
-    assert [item.p_bootstrap for item in found] == [pytest.approx(1 / 201)] * 3
+    one, again, two = (p_values(seed, "a.de", "b.de") for seed in "112")
+    assert one == again != two
+    # Without a seed, too, all systems are resampled with the same segments: a is always better.
+    assert p_values("none", "c.de", "a.de") == [pytest.approx(1 / 201)] * 3
 
 
 @pytest.mark.parametrize(
@@ -254,87 +194,47 @@ def test_without_a_seed_the_tests_are_still_paired(
 def test_significant_means_significant_by_every_test(
     p_bootstrap: float | None, p_randomization: float | None, expected: bool
 ) -> None:
-    score = Score(
-        name="BLEU",
-        score=30.0,
-        signature="",
-        segments=1,
-        difference=1.0,
-        p_bootstrap=p_bootstrap,
-        p_randomization=p_randomization,
-    )
-    assert score.is_significant == expected
+    row = Score(name="BLEU", score=30.0, signature="", segments=1, difference=1.0)
+    row = replace(row, p_bootstrap=p_bootstrap, p_randomization=p_randomization)
+    assert row.is_significant == expected
 
 
 SOURCE = ["One line.", "A second\u2028line."]
 TWO_REFERENCES = [["Eine Zeile.", "Eine zweite\u2028Zeile."], ["Ein Satz.", "Ein zweiter Satz."]]
 HYPOTHESIS = ["Eine Zeile.", "Eine Zeile noch."]
-CLOSED_PORT = "http://127.0.0.1:9"
 
 
-def python(code: str, folder: Path) -> str:
+LOAD = """
+from transformer_mt.evaluation.comparison import load_testset
+import json
+found = load_testset({name!r}, {langs!r})
+print(json.dumps([list(found.source), list(found.references.items())]))
+"""
+
+
+def python(folder: Path, *arguments: str) -> str:
     """Output of Python with sacreBLEU's test sets in a folder (which sacreBLEU reads at import)."""
-    environment = dict(os.environ, SACREBLEU=str(folder), NO_PROXY="")
-    for scheme in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        environment[scheme] = CLOSED_PORT
-    environment.pop("SACREBLEU_FORMAT", None)
-    arguments = code.split() if code.startswith("-m ") else ["-c", code]
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {k: v for k, v in os.environ.items() if k != "SACREBLEU_FORMAT"}
+    environment["SACREBLEU"] = str(folder)
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout
 
 
-LOAD = """
-from transformer_mt.errors import InputError
-from transformer_mt.evaluation.comparison import load_testset
-import json
-try:
-    found = load_testset({name!r}, {langs!r})
-    print(json.dumps([list(found.source), list(found.references.items())]))
-except InputError as error:
-    print(error)
-"""
-
-
-def write(folder: Path, name: str, langs: str, texts: dict[str, list[str]]) -> None:
-    place = folder / name
-    place.mkdir(parents=True)
+def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: Path) -> None:
+    name, langs = "wmt17/tworefs", "en-fi"
+    about = {field: ["x", "y"] for field in ("docid", "genre", "origlang")}
+    texts = {"src": SOURCE, "ref-0": TWO_REFERENCES[0], "ref-1": TWO_REFERENCES[1], **about}
+    (tmp_path / name).mkdir(parents=True)
     for field, lines in texts.items():
         text = "".join(f"{line}\n" for line in lines)
-        file = f"{name.replace('/', '_')}.{langs}.{field.replace(':', '-')}"
-        (place / file).write_text(text, encoding="utf-8")
-
-
-def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: Path) -> None:
-    first, second = TWO_REFERENCES
-    name = "wmt17/tworefs"
-    about = {field: ["x", "y"] for field in ("docid", "genre", "origlang")}
-    texts = {"src": SOURCE, "ref:0": first, "ref:1": second, **about}
-    write(tmp_path, name, "en-fi", texts)
-    source, references = json.loads(python(LOAD.format(name=name, langs="en-fi"), tmp_path))
+        (tmp_path / name / f"wmt17_tworefs.{langs}.{field}").write_text(text, encoding="utf-8")
+    loaded = python(tmp_path, "-c", LOAD.format(name=name, langs=langs))
+    source, references = json.loads(loaded)
     assert source == SOURCE
     assert references == [[f"wmt17_tworefs.en-fi.ref-{i}", TWO_REFERENCES[i]] for i in (0, 1)]
     (tmp_path / "hyp").write_text("".join(f"{line}\n" for line in HYPOTHESIS), encoding="utf-8")
-    arguments = f"-m sacrebleu -t {name} -l en-fi -i {tmp_path}/hyp -w 4 --quiet"
+    arguments = f"-m sacrebleu -t {name} -l {langs} -i {tmp_path}/hyp -w 4 --quiet"
     (ours,) = score(HYPOTHESIS, [lines for _, lines in references], metrics=["bleu"])
-    assert json.loads(python(arguments, tmp_path))["score"] == round(ours.score, 4)
-
-
-def test_missing_test_set_offline_is_reported_in_one_line(tmp_path: Path) -> None:
-    said = python(LOAD.format(name="wmt14/full", langs="en-de"), tmp_path)
-    assert len(said.splitlines()) == 1
-    assert said.startswith("testset=wmt14/full is not on this machine and cannot be downloaded (")
-    assert str(tmp_path / "wmt14/full") in said
-
-
-def test_unknown_test_sets_and_languages_are_refused() -> None:
-    with pytest.raises(InputError, match=r"^testset=wmt1: sacreBLEU has no such test set"):
-        load_testset("wmt1", "en-de")
-    with pytest.raises(InputError, match=r"has no langs=en-xx, only: .*\ben-de\b"):
-        load_testset("wmt14/full", "en-xx")
+    assert json.loads(python(tmp_path, *arguments.split()))["score"] == round(ours.score, 4)

@@ -78,7 +78,7 @@ def test_an_epoch_has_each_pair_once_in_batches_of_limited_size(
     assert plan.num_oversized == oversized == times * (store.tgt.lengths > batch_tokens).sum()
 
 
-@pytest.mark.parametrize("batch_tokens", [20, 300, 500, 700, 1000, 1500, 2000])
+@pytest.mark.parametrize("batch_tokens", [20, 500, 2000])
 def test_batches_of_long_pairs_are_mostly_full(batch_tokens: int) -> None:
     lengths = np.random.default_rng(0).integers(180, 268, 160)
     plan = BatchPlan(store_of_lengths(lengths, lengths), batch_tokens, 1)
@@ -92,34 +92,24 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
     store: TokenStore, batch_tokens: int, seed: int, world_size: int, max_tokens: int
 ) -> None:
     for batch in plan_of_epoch(BatchPlan(store, batch_tokens, seed)):
-        seen: list[int] = []
+        shares: list[list[int]] = []
         targets = 0
         for rank in range(world_size):
+            shares.append([])
             parts = micro_batches(batch, max_tokens, rank, world_size)
-            assert parts
-            real = [part for part in parts if not is_placeholder(part)]
-            assert real == parts or (real == [] and len(parts) == 1)
-            for part in real:
+            if len(parts) == 1 and is_placeholder(parts[0]):  # an empty share
+                continue
+            for part in parts:
                 assert (part.tgt_out != IGNORE_INDEX).all()
                 pairs = pairs_in(part)
-                seen += pairs
+                shares[rank] += pairs
                 targets += len(part.tgt_out)
                 fullest = max(len(part.src.tokens), len(part.tgt_in.tokens))
                 assert fullest <= max_tokens or len(pairs) == 1
-        assert sorted(seen) == sorted(indices(batch))
+        assert sorted(i for share in shares for i in share) == sorted(indices(batch))
         assert targets == batch.num_targets
-
-
-@given(stores(), st.integers(8, 120), st.integers(2, 5))
-def test_shares_of_ranks_differ_by_at_most_one_pair_per_chunk(
-    store: TokenStore, batch_tokens: int, world_size: int
-) -> None:
-    batch = BatchPlan(store, batch_tokens, 1)[0]
-    counts = []
-    for rank in range(world_size):
-        parts = micro_batches(batch, 10**6, rank, world_size)
-        counts.append(sum(len(pairs_in(part)) for part in parts if not is_placeholder(part)))
-    assert max(counts) - min(counts) <= len(batch.chunks)
+        counts = list(map(len, shares))
+        assert max(counts) - min(counts) <= 1
 
 
 @given(stores(), st.integers(1, 120), st.integers(0, 99), st.data())
@@ -148,8 +138,7 @@ def test_epochs_and_seeds_differ() -> None:
         plan = BatchPlan(store, 100, seed)
         return [i for batch in plan_of_epoch(plan, epoch) for i in indices(batch)]
 
-    assert order(1, 0) == order(1, 0)
-    orders = [order(seed, epoch) for seed in (0, 1, 2) for epoch in (0, 1, 2)]
+    orders = [order(seed, epoch) for seed in (0, 1) for epoch in (0, 1, 2)]
     for i, one in enumerate(orders):
         for other in orders[:i]:
             in_place = sum(a == b for a, b in zip(one, other, strict=True))
@@ -179,26 +168,6 @@ def test_sources_are_mixed_by_weight() -> None:
     lengths = np.maximum(store.src.lengths, store.tgt.lengths)
     within = [np.ptp(lengths[chunk]) for batch in plan_of_epoch(plan) for chunk in batch.chunks]
     assert max(within) <= 2
-
-
-def test_weights_of_one_have_no_effect() -> None:
-    plain = many_pairs(200)
-    store = TokenStore(plain.src, plain.tgt, source_sizes=(150, 50))
-    with_weights, without = BatchPlan(store, 100, 1, [1.0, 1.0]), BatchPlan(plain, 100, 1)
-    assert [indices(b) for b in plan_of_epoch(with_weights)] == [
-        indices(b) for b in plan_of_epoch(without)
-    ]
-
-
-def test_chunks_differ_between_epochs() -> None:
-    store = build([(5, 5)] * 64)
-    plan = BatchPlan(store, 160, 1)  # chunks of four pairs
-    chunks = [
-        {frozenset(chunk.tolist()) for batch in plan_of_epoch(plan, e) for chunk in batch.chunks}
-        for e in (0, 1)
-    ]
-    assert len(chunks[0]) == 16
-    assert len(chunks[0] & chunks[1]) < 4
 
 
 def test_a_batch_mixes_chunks_of_similar_lengths() -> None:
@@ -249,7 +218,7 @@ def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.Da
         assert max(abs(total - mean) for total in sums) <= max(lengths)
 
 
-@pytest.mark.parametrize("num_updates", [1, 7, 20, 60, 150])
+@pytest.mark.parametrize("num_updates", [1, 20, 150])
 def test_a_given_number_of_updates(num_updates: int) -> None:
     store = many_pairs(150)
     plan = BatchPlan(store, 1, 1, num_updates=num_updates)
@@ -259,24 +228,6 @@ def test_a_given_number_of_updates(num_updates: int) -> None:
         assert sorted(i for batch in batches for i in indices(batch)) == list(range(150))
         targets = [batch.num_targets for batch in batches]
         assert np.ptp(targets) <= 2 * 8 * 12
-
-
-def test_an_empty_share_gets_a_placeholder() -> None:
-    store = build([(3, 4), (5, 6)])
-    batch = GlobalBatch(store, (np.array([0, 1]),), 10)
-    (placeholder,) = micro_batches(batch, 100, rank=2, world_size=3)
-    assert is_placeholder(placeholder)
-    assert pairs_in(placeholder) == [0]
-
-
-def test_plan_of_a_million_pairs() -> None:
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(2, 100, 10**6)
-    plan = BatchPlan(store_of_lengths(lengths, lengths), 25_000, 1)
-    everyone = np.concatenate([chunk for batch in plan_of_epoch(plan) for chunk in batch.chunks])
-    assert np.array_equal(np.sort(everyone), np.arange(10**6))
-    # Chunks are full except for the last pair that does not fit: about 2% at these lengths.
-    assert plan.steps_per_epoch == pytest.approx(lengths.sum() / 25_000, rel=0.02)
 
 
 def test_a_micro_batch_may_be_exactly_full() -> None:

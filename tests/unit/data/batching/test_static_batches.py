@@ -1,6 +1,5 @@
 """Fixed-shape buffers contain each pair once, and little padding."""
 
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import store_of, store_of_lengths
+from support.stores import realistic_lengths, store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.data.batching.plan import BatchPlan
@@ -89,30 +88,18 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
         assert sum(len(tgt) for _, tgt in found) == batch.num_targets
 
 
-@cache
-def wmt_like(count: int, longest: int = 250) -> TokenStore:
-    """Lengths as in WMT's training data: most sentences have 10 to 50 tokens."""
-    rng = np.random.default_rng(0)
-    src = np.clip(rng.lognormal(3.1, 0.65, count), 2, longest)
-    tgt = np.clip(src * rng.lognormal(0.05, 0.2, count), 2, longest)
-    return store_of_lengths(src.astype(np.int64), tgt.astype(np.int64))
-
-
-@pytest.mark.parametrize(
-    ("max_tokens", "world_size", "waste"),
-    [(30_000, 1, 0.01), (9000, 1, 0.02), (30_000, 8, 0.05)],
-)
-def test_little_of_a_buffer_is_padding(max_tokens: int, world_size: int, waste: float) -> None:
-    store = wmt_like(200_000)
+@pytest.mark.parametrize(("world_size", "waste"), [(1, 0.03), (8, 0.05)])
+def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
+    store = store_of_lengths(*realistic_lengths(0, 200_000, 250))
     plan = BatchPlan(store, 25_000, 1)
-    shape = plan_buffers(plan, max_tokens, world_size)
-    assert max(shape.src_tokens, shape.tgt_tokens) <= max_tokens
+    shape = plan_buffers(plan, 30_000, world_size)
+    assert max(shape.src_tokens, shape.tgt_tokens) <= 30_000
     used, room = np.zeros(2), np.zeros(2)
-    # Not the steps that determine the sizes.
-    steps = range(plan.steps_per_epoch, plan.steps_per_epoch + 60)
-    for step in steps:
+    # Not the steps that determine the sizes, and not the last, partial update. One may be split.
+    updates = [plan[plan.steps_per_epoch + i] for i in range(60)]
+    for update in [update for update in updates if update.num_targets > 20_000]:
         for rank in range(world_size):
-            for buffer in buffered_batches(plan[step], shape, rank, world_size):
+            for buffer in buffered_batches(update, shape, rank, world_size):
                 used += [int((buffer.src.tokens == 7).sum()), int((buffer.tgt_out == 7).sum())]
                 room += [shape.src_tokens, shape.tgt_tokens]
     assert 1 - used.sum() / room.sum() < waste

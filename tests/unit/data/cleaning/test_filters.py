@@ -1,6 +1,5 @@
 """Each filter on handmade pairs, on both sides of its threshold."""
 
-import subprocess
 import sys
 import unicodedata
 from typing import Any
@@ -16,15 +15,9 @@ GOOD = [
     ("He said, no, no, no!", "Er sagte: „Nein, nein, nein!“"),
     ("It costs €1,000,000 (≈ £860,000).", "Es kostet 1 000 000 € (≈ 860.000 £)."),
     ("AT&T, R&D and Q&A; that's all.", "AT&T, F&E und Fragen & Antworten; das ist alles."),
-    (
-        "Write to <jane@example.org> if x < y and y > z.",
-        "Schreib an <jane@example.org>, wenn x < y.",
-    ),
-    ("Mr. Müller's café naïvely opened at 10.30.", "Herrn Müllers Café öffnete naiv um 10.30 Uhr."),
-    (
-        "The Rindfleischetikettierungsgesetz is long.",
-        "Das Rindfleischetikettierungsgesetz ist lang.",
-    ),
+    ("Write to <jane@example.org> if x < y and y > z.", "An <jane@example.org>, wenn x < y."),
+    ("Mr. Müller's café naïvely opened at 10.30.", "Herrn Müllers Café öffnete um 10.30 Uhr."),
+    ("The Rindfleischetikettierungsgesetz is long.", "Rindfleischetikettierungsgesetz ist lang."),
     ("She lives in Москва.", "Sie lebt in Москва."),
     ("Hi.", "Hallo."),
     ("I am.", "Ich bin es."),
@@ -58,9 +51,6 @@ def test_good_pairs_stay(name: str) -> None:
     for lang in ("en", "de"):
         drops = standard(lang)[name]
         assert [text for pair in GOOD for text in pair if drops(text)] == []
-
-
-def test_good_pairs_are_not_identical() -> None:
     assert [pair for pair in GOOD if filters.identical(*pair)] == []
 
 
@@ -75,7 +65,6 @@ def test_good_pairs_are_not_identical() -> None:
         ("fÃ¼r mich", True),  # "für".encode().decode("cp1252")
         ("â€œquotedâ€\x9d", True),
         ("20 Â°C", True),
-        ("fÃƒÂ¼r", True),  # twice over
         ("IRMÃO, MAÇÃ, AMANHÃ E Â", False),  # Portuguese capitals
         ("a\ttab, a\xa0no-break space, a smile 😀, क्‍ष", False),
     ],
@@ -88,19 +77,15 @@ def test_garbled(text: str, expected: bool) -> None:
     ("text", "expected"),
     [
         ("a <b>bold</b> word", True),
-        ("one line<br/>two", True),
         ('see <a href="x.html">here', True),
         ("< p > tokenised < / p >", True),
         ("escaped &lt;br /&gt; too", True),
         ("<!-- unseen -->", True),
         ("no&nbsp;break", True),
         ("it&#8217;s", True),
-        ("it&#x2019;s", True),
         ("it &apos;s &quot; Moses &quot; &amp; &#91; co &#93; &#124; a &lt; b", False),
         ("copy <file> to <b@example.org>", False),
-        ("if a < b and c > d", False),
-        ("Q&A; R&D", False),
-        ("I <3 you", False),
+        ("if a < b and c > d; Q&A; R&D, I <3 you", False),
     ],
 )
 def test_markup(text: str, expected: bool) -> None:
@@ -110,14 +95,12 @@ def test_markup(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("src", "tgt", "expected"),
     [
-        ("The same.", "The same.", True),
         ("The same.", "  THE SAME !", True),
-        ("- - - The same - - -", "The same", True),
+        ("- " * 40 + "the same", "The same", True),
         ("Straße 5", "STRASSE 5", True),
+        ("", "...", True),
         ("The same.", "The same one.", False),
         ("x" * 40 + " a", "x" * 40 + " b", False),
-        ("- " * 40 + "the same", "The same", True),
-        ("", "...", True),
         ("Version 1", "Version 2", False),
         ("की", "का", False),  # only the vowel signs differ
     ],
@@ -127,7 +110,7 @@ def test_identical(src: str, tgt: str, expected: bool) -> None:
     assert filters.identical(tgt, src) is expected
 
 
-@pytest.mark.parametrize("character", list(".-a1ß中"))
+@pytest.mark.parametrize("character", list(".a中"))
 def test_repeated_characters(character: str) -> None:
     drops = made(filters.repeated_characters, max_character_repeats=9)
     assert not drops(f"Chapter {character * 9}")
@@ -135,7 +118,7 @@ def test_repeated_characters(character: str) -> None:
     assert not drops("a " * 20)
 
 
-@pytest.mark.parametrize("phrase", ["ha", "ha ho", "eins zwei drei", "one two , three"])
+@pytest.mark.parametrize("phrase", ["ha", "ha ho", "one two , three"])
 def test_repeated_words(phrase: str) -> None:
     drops = made(filters.repeated_words, max_word_repeats=3)
     assert not drops(f"so {' '.join([phrase] * 3)} done")
@@ -169,14 +152,7 @@ def test_repetition_is_of_words_in_a_row() -> None:
 )
 def test_word_length(text: str, expected: bool) -> None:
     assert made(filters.word_length, min_word_length=2, max_word_length=20)(text) is expected
-
-
-def test_word_length_of_languages_without_spaces() -> None:
-    long = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
-    assert made(filters.word_length, "de", min_word_length=2, max_word_length=20)(long)
-    assert not filters.word_length(
-        CleaningConfig(min_word_length=2, max_word_length=20), "zh-Hans"
-    )(long)
+    assert made(filters.word_length, "zh-Hans", max_word_length=20)(text) is False  # no spaces
 
 
 def test_word_length_with_one_bound() -> None:
@@ -190,20 +166,13 @@ def test_word_length_with_one_bound() -> None:
         ("en", "abc где", False),  # half
         ("en", "abc где и", True),
         ("en", "où ça Łódź ﬁn", False),
-        ("en", "12 µm², ½ № 3 ①", False),
-        ("en", "1 234 – 5 €", False),  # no letters
+        ("en", "12 µm², ½ № 3 – 5 €", False),  # no letters of a script
         ("ru", "это iPhone", True),
-        ("ru", "вот это iPhone", False),
         ("sr", "оvo je ово", False),
-        ("el", "Καλημέρα κόσμε", False),
         ("ja", "東京でラーメンを食べました。", False),
-        ("ja", "ラーメン", False),
         ("zh_Hans", "東京でラーメンを食べました。", True),
         ("ko", "안녕하세요 漢字", False),
-        ("ar", "مرحبا بالعالم", False),
         ("ar", "مـــرحبا", False),  # with letters that scripts share
-        ("hi", "नमस्ते दुनिया", False),
-        ("hi", "hello world", True),
         ("tlh", "где", False),  # not in the table
     ],
 )
@@ -211,7 +180,7 @@ def test_script(lang: str, text: str, expected: bool) -> None:
     assert made(filters.wrong_script, lang, min_script_share=0.5)(text) is expected
 
 
-@pytest.mark.parametrize(("share", "letters"), [(0.9, 10), (0.8, 5), (0.7, 10), (0.6, 5)])
+@pytest.mark.parametrize(("share", "letters"), [(0.9, 10), (0.6, 5)])
 def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters: int) -> None:
     foreign = letters - round(share * letters)
     drops = made(filters.wrong_script, min_script_share=share)
@@ -251,13 +220,9 @@ def test_folding() -> None:
 
 def test_a_hash_is_the_same_everywhere() -> None:
     """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
-    assert filters.hash_text("Grüße\nHello") == int.from_bytes(
-        bytes.fromhex("db3be99471541c0f"), "little"
-    )
-    assert filters.hash_text("") == int.from_bytes(bytes.fromhex("e4a6a0577479b2b4"), "little")
+    expected = int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
+    assert filters.hash_text("Grüße\nHello") == expected
     assert 0 <= filters.hash_text("half \ud800") < 2**64
-    different = ["a", "A", "a ", " a", "a.", "ab", "b\na", "a\nb", "ba"]
-    assert len({filters.hash_text(text) for text in different}) == len(different)
 
 
 def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,32 +240,14 @@ FRENCH = "Le comité se réunira de nouveau la semaine prochaine pour examiner l
 
 def test_language() -> None:
     pytest.importorskip("py3langid", reason="py3langid is not installed (the langid extra)")
-    drops_en, drops_de = (
-        made(filters.wrong_language, lang, min_language_probability=0.01)
-        for lang in ("en", "de-AT")
-    )
-    assert not drops_en(ENGLISH)
-    assert not drops_de(GERMAN)
-    assert drops_de(ENGLISH)
-    assert drops_en(GERMAN)
-    assert drops_de(FRENCH)
-    assert not drops_en("Bonjour à tous.")
-    assert not drops_en("« 1 234 567 890 1 234 567 890 »")
+
+    def drops(lang: str, text: str) -> bool:
+        return made(filters.wrong_language, lang, min_language_probability=0.01)(text)
+
+    assert [drops("en", text) for text in (ENGLISH, GERMAN, FRENCH)] == [False, True, True]
+    assert [drops("de-AT", text) for text in (ENGLISH, GERMAN, FRENCH)] == [True, False, True]
+    assert not drops("en", "Bonjour à tous.")  # too short to tell
+    assert not drops("en", "« 1 234 567 890 1 234 567 890 »")
     assert made(filters.wrong_language, "nb", min_language_probability=0.0)(FRENCH) is False
     with pytest.raises(InputError, match="does not know 'tlh'"):
-        made(filters.wrong_language, "tlh", min_language_probability=0.01)
-
-
-def test_the_language_identifier_is_imported_only_if_configured() -> None:
-    code = (
-        "import sys; from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig\n"
-        "from transformer_mt.data.cleaning.cleaner import Cleaner\n"
-        "sources = [SourceConfig(sample='train')]\n"
-        "config = CleaningConfig(drop_markup=True)\n"
-        "data = DataConfig(\n"
-        "    src_lang='en', tgt_lang='de', train=sources, valid=sources, cleaning=config)\n"
-        "Cleaner(data).check_text('a', 'b')\n"
-        "print([m for m in ('torch', 'datasets', 'py3langid', 'sacremoses') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "[]\n"
+        drops("tlh", FRENCH)

@@ -99,11 +99,10 @@ def test_fingerprints_tell_corpora_apart(tmp_path: Path) -> None:
     assert one.fingerprint == one.sample.fingerprint  # as runs of earlier versions recorded it
 
 
-@pytest.mark.parametrize("lost", [[0], [2], [0, 1, 2]])
-def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path, lost: list[int]) -> None:
+def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path) -> None:
     corpus = write(tmp_path, 3)
-    for number in lost:
+    for number in (2, 0, 1):
         shutil.rmtree(corpus.shards[number])
-    with pytest.raises(InputError, match="a shard is missing") as error:
-        Corpus.load(tmp_path)
-    assert "\n" not in str(error.value)
+        with pytest.raises(InputError, match="a shard is missing") as error:
+            Corpus.load(tmp_path)
+        assert "\n" not in str(error.value)

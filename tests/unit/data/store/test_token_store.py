@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 from transformer_mt.errors import InputError
 
-KINDS = ("tokens", "offsets")
+SIDES, KINDS = ("src", "tgt"), ("tokens", "offsets")
 Pairs = list[tuple[list[int], list[int]]]
 
 PAIRS: Pairs = [([5, 6, 3], [7, 3]), ([3], [8, 9, 10, 3]), ([4, 3], [3])]
@@ -34,23 +34,15 @@ def write(folder: Path, *parts: tuple[int, TokenStore], vocab_size: int = 100) -
     return folder / SHARD
 
 
+TOKENS = st.lists(st.integers(0, 65_535), max_size=6)
+
+
 @given(
-    batches=st.lists(
-        st.lists(
-            st.tuples(
-                st.lists(st.integers(0, 65_535), max_size=6),
-                st.lists(st.integers(0, 65_535), max_size=6),
-            ),
-            max_size=5,
-        ),
-        max_size=5,
-    ),
-    vocab_size=st.sampled_from([65_536, 65_537, 2**31]),
+    batches=st.lists(st.lists(st.tuples(TOKENS, TOKENS), max_size=5), max_size=5),
+    vocab_size=st.sampled_from([65_536, 65_537]),
 )
 def test_round_trip(
-    batches: list[list[tuple[list[int], list[int]]]],
-    vocab_size: int,
-    tmp_path_factory: pytest.TempPathFactory,
+    batches: list[Pairs], vocab_size: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
     sources = sorted(len(batch) % 3 for batch in batches)
@@ -97,15 +89,11 @@ def test_max_length(tmp_path: Path) -> None:
     assert TokenStore(loaded.src, loaded.src).max_length == 3
 
 
-def test_a_loaded_store_is_memory_mapped(tmp_path: Path) -> None:
+def test_a_loaded_store_is_memory_mapped_and_gathers_in_any_order(tmp_path: Path) -> None:
     side = TokenStore.load(write(tmp_path, encoded(PAIRS))).tgt
     for array in (side.tokens, side.offsets):
         assert isinstance(array.base, np.memmap)
         assert not array.flags.writeable
-
-
-def test_gather_in_any_order(tmp_path: Path) -> None:
-    side = TokenStore.load(write(tmp_path, encoded(PAIRS))).tgt
     tokens, lengths = side.gather(np.array([2, 0, 1, 0]))
     assert tokens.tolist() == [3, 7, 3, 8, 9, 10, 3, 7, 3]
     assert lengths.tolist() == [1, 2, 4, 2]
@@ -123,9 +111,8 @@ def test_lengths_use_four_bytes_each_without_temporaries() -> None:
 
 
 def test_the_checksum_does_not_depend_on_the_parts(tmp_path: Path) -> None:
-    different = [PAIRS[:2], [PAIRS[0], PAIRS[2]], [(tgt, src) for src, tgt in PAIRS]]
-    # The same tokens with other boundaries.
-    different.append([([5, 6, 3], [7]), ([3], [3, 8, 9, 10, 3]), ([4, 3], [3])])
+    moved = [([5, 6, 3], [7]), ([3], [3, 8, 9, 10, 3]), ([4, 3], [3])]  # with other boundaries
+    different = [PAIRS[:2], [(tgt, src) for src, tgt in PAIRS], moved]
     folders = []
     for batches in ([PAIRS], [PAIRS[:1], [], PAIRS[1:]], *([other] for other in different)):
         parent = tmp_path / str(len(folders))
@@ -134,17 +121,9 @@ def test_the_checksum_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     checksums = [TokenStore.load(folder).fingerprint for folder in folders]
     assert checksums[0] == checksums[1]
     assert len(set(checksums)) == 1 + len(different)
-    files = [folders[0] / f"{side}.{kind}" for side in ("src", "tgt") for kind in KINDS]
+    files = [folders[0] / f"{side}.{kind}" for side in SIDES for kind in KINDS]
     digests = b"".join(hashlib.sha256(file.read_bytes()).digest() for file in files)
     assert checksums[0] == hashlib.sha256(digests).hexdigest()
-
-
-def test_a_side_in_memory_equals_a_loaded_one(tmp_path: Path) -> None:
-    loaded = TokenStore.load(write(tmp_path, encoded(PAIRS))).src
-    held = Side.from_lists([src for src, _ in PAIRS])
-    assert loaded.tokens.tolist() == held.tokens.tolist()
-    assert loaded.offsets.tolist() == held.offsets.tolist() == [0, 3, 4, 6]
-    assert len(Side.from_lists([])) == 0
 
 
 def truncate(name: str, keep: int) -> Callable[[Path], None]:
@@ -163,10 +142,6 @@ def meta(**changes: object) -> Callable[[Path], None]:
     return damage
 
 
-def replace(name: str, text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(text)
-
-
 def flip(name: str) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         content = bytearray((folder / name).read_bytes())
@@ -176,39 +151,23 @@ def flip(name: str) -> Callable[[Path], None]:
     return damage
 
 
-@pytest.mark.parametrize("name", [f"{side}.{kind}" for side in ("src", "tgt") for kind in KINDS])
-def test_a_changed_bit_is_found(tmp_path: Path, name: str) -> None:
-    shard = write(tmp_path, encoded(PAIRS))
-    TokenStore.load(shard).verify()
-    flip(name)(shard)
-    with pytest.raises(InputError, match="checksum does not match"):
-        TokenStore.load(shard).verify()
-
-
 DAMAGES = {
+    **{f"a bit of {side}.{kind}": flip(f"{side}.{kind}") for side in SIDES for kind in KINDS},
     "tokens cut short": truncate("src.tokens", 10),
     "tokens cut inside a token": truncate("tgt.tokens", 13),
     "tokens empty": truncate("tgt.tokens", 0),
-    "offsets cut short": truncate("src.offsets", 8),
     "offsets cut inside a number": truncate("tgt.offsets", 11),
     "offsets empty": truncate("tgt.offsets", 0),
     "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
     "no tokens": lambda folder: (folder / "src.tokens").unlink(),
-    "no offsets": lambda folder: (folder / "tgt.offsets").unlink(),
     "interrupted": lambda folder: (folder / "meta.json").unlink(),
     "meta.json cut": truncate("meta.json", 20),
-    "meta.json empty": truncate("meta.json", 0),
-    "meta.json a list": replace("meta.json", "[]"),
-    "meta.json null": replace("meta.json", "null"),
     "meta.json not UTF-8": lambda f: (f / "meta.json").write_bytes(b"\xff\xfe"),
     "no tokens of a side": meta(tokens={"src": 6}),
-    "tokens no table": meta(tokens=6),
     "another type": meta(dtype="uint32"),
     "no type": meta(dtype="nonsense"),
-    "objects": meta(dtype="object", tokens={"src": 1.5, "tgt": 7}),
     "pointers": meta(dtype="object", tokens={"src": 2, "tgt": 2}),
     "no sources": meta(sources=None),
-    "no longest": meta(longest=None),
     "more pairs": meta(sources=[2, 2]),
 }
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -44,10 +44,6 @@ def killed(number: int) -> int:
     return number
 
 
-def loaded(number: int) -> tuple[bool, bool, str | None]:
-    return "torch" in sys.modules, "pytest" in sys.modules, os.environ.get("OPENBLAS_NUM_THREADS")
-
-
 def test_results_come_in_order_from_several_processes(tmp_path: Path) -> None:
     results = list(map_ordered(rendezvous, [(number, tmp_path) for number in range(12)], 2))
     assert [number for number, _ in results] == list(range(12))
@@ -79,20 +75,6 @@ def test_items_are_read_a_few_ahead() -> None:
     results.close()
     assert max(ahead) <= 5  # two for each process, and the one being submitted
     assert num_read < 20
-
-
-def test_an_error_in_a_worker_is_raised_in_the_parent() -> None:
-    results = map_ordered(disk_full, range(50), 2)
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(OSError, match="No space") as error:
-        next(results)
-    assert error.value.errno == errno.ENOSPC
-
-
-def test_a_killed_worker_is_reported_in_one_line() -> None:
-    with pytest.raises(InputError, match=r"was killed; .*data\.workers") as error:
-        list(map_ordered(killed, range(50), 2))
-    assert "\n" not in str(error.value)
 
 
 ENDLESS = """
@@ -157,29 +139,35 @@ def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str) -> None:
     assert process.returncode == 0
 
 
-def test_a_process_of_its_own() -> None:
-    assert run_in_process(slower_if_even, 1)[1] != os.getpid()
+@pytest.mark.parametrize("processes", ["several", "one"])
+def test_errors_and_the_death_of_a_worker_reach_the_parent(processes: str) -> None:
+    def results(task: Callable[[int], int]) -> list[int]:
+        if processes == "one":
+            return [run_in_process(task, number) for number in (2, 3)]
+        return list(map_ordered(task, range(50), 2))
+
     with pytest.raises(OSError, match="No space") as error:
-        run_in_process(disk_full, 3)
+        results(disk_full)
     assert error.value.errno == errno.ENOSPC
-    with pytest.raises(InputError, match="was killed"):
-        run_in_process(killed, 3)
+    remedy = r".*data\.workers" if processes == "several" else ""
+    with pytest.raises(InputError, match=f"was killed{remedy}") as killing:
+        results(killed)
+    assert "\n" not in str(killing.value)
 
 
-def test_workers_do_not_import_the_main_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def surroundings(_: int) -> tuple[bool, bool, str | None, int]:
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    return "torch" in sys.modules, "pytest" in sys.modules, threads, os.nice(0)
+
+
+def test_workers_import_little_and_leave_the_processor_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    program = sys.modules["__main__"]
+    program, here = sys.modules["__main__"], os.nice(0)
     # This module imports pytest; the main program would import more.
-    assert set(map_ordered(loaded, range(4), 2)) == {(False, True, "1")}
+    expected = (False, True, "1", min(here + 10, 19))
+    assert set(map_ordered(surroundings, range(4), 2)) == {expected}
     assert sys.modules["__main__"] is program
     assert "OPENBLAS_NUM_THREADS" not in os.environ
-
-
-def niceness(_: int) -> int:
-    return os.nice(0)
-
-
-def test_workers_leave_the_processor_to_others() -> None:
-    here = os.nice(0)
-    assert set(map_ordered(niceness, range(4), 2)) == {min(here + 10, 19)}
     assert os.nice(0) == here

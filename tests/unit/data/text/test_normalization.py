@@ -10,53 +10,12 @@ from support.paths import MULTI30K
 
 from transformer_mt.data.text.normalization import Normalizer, normalize
 
-# Pieces that may make work for each other, among any characters at all.
-PIECES = st.sampled_from(
-    [
-        "&amp;",
-        "&lt;",
-        "lt;",
-        "&",
-        ";",
-        "#",
-        "&#38;",
-        "&#10;",
-        "&NewLine;",
-        "&#x27;",
-        "&a\x00mp;",
-        "&l\u200bt;",
-        "'",
-        "''",
-        "`",
-        "«",
-        "»",
-        "…",
-        "—",
-        "–",
-        "‐",
-        "e",
-        "x",
-        "1",
-        "\u0301",
-        "é",
-        "\u037e",
-        "\u1fef",
-        "\u2126",
-        "\x85",
-        "\x92",
-        "\x00",
-        "\ufeff",
-        "\u200b",
-        "\n",
-        "\r",
-        "\t",
-        "\u2028",
-        " ",
-        "  ",
-        "\xa0",
-        "\u202f",
-    ]
-)
+ENTITIES = ["&amp;", "&lt;", "lt;", "&", ";", "#", "&#38;", "&#10;", "&NewLine;", "&#x27;"]
+ENTITIES += ["&a\x00mp;", "&l\u200bt;"]
+SIGNS = ["'", "''", "`", "«", "»", "…", "—", "–", "‐", "e", "x", "1", "\u0301", "é", "\u037e"]
+SIGNS += ["\u1fef", "\u2126", "\x92", "\x00", "\ufeff", "\u200b"]
+BLANKS = ["\n", "\r", "\t", "\x85", "\u2028", " ", "  ", "\xa0", "\u202f"]
+PIECES = st.sampled_from([*ENTITIES, *SIGNS, *BLANKS])
 TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=12).map("".join)
 
 
@@ -89,25 +48,19 @@ def test_plain_text_stays(text: str) -> None:
     ("text", "expected"),
     [
         ("„Ja“, sagte er – »so« ist’s …", '"Ja", sagte er - "so" ist\'s ...'),
-        ("« Oui »", '" Oui "'),
         ("«\xa0Oui\xa0» ou «\u202fnon\u202f»", '"Oui" ou "non"'),
         ("word—word, 1990–1995", "word - word, 1990-1995"),
         ("don&apos;t &quot;stop&quot; &amp;amp; go", 'don\'t "stop" & go'),
         ("A&#66;&#x43; &eacute;t&eacute; &lt;b&gt;", "ABC été <b>"),
-        ("no\xa0break\u2009thin\u3000wide\ttab", "no break thin wide tab"),
-        ("  two  spaces ", "two spaces"),
-        ("e\u0301te\u0301", "été"),
+        ("  no\xa0break\u2009thin\u3000wide\ttab ", "no break thin wide tab"),
         ("it\x92s \x93Windows\x94\x85", 'it\'s "Windows"...'),
-        ("soft\xadly zero\u200bwidth \u202ebidi\u202c", "softly zerowidth bidi"),
-        ("bell\x07 null\x00", "bell null"),
-        ("``TeX''", '"TeX"'),
+        ("soft\xadly zero\u200bwidth \u202ebidi\u202c bell\x07", "softly zerowidth bidi bell"),
+        ("``TeX'' e\u0301te\u0301", '"TeX" été'),
         # Left alone: no entities without a semicolon, joiners, other scripts' punctuation.
         ("?a=1&copy=2&lt=3 AT&T R&D;", "?a=1&copy=2&lt=3 AT&T R&D;"),
         ("می\u200cخواهم", "می\u200cخواهم"),
         ("你好，世界！「真的」", "你好，世界！「真的」"),
-        ("lost \ufffd letter", "lost \ufffd letter"),
-        ("½ € x² ﬁ Ａ", "½ € x² ﬁ Ａ"),
-        ("", ""),
+        ("lost \ufffd letter ½ € x² ﬁ Ａ", "lost \ufffd letter ½ € x² ﬁ Ａ"),
         ("\u200b \xa0", ""),
     ],
 )
@@ -140,10 +93,4 @@ def test_moses_ignores_case_and_region_of_the_language_code(code: str, language:
     tokens = moses.tgt(text)
     assert tokens == expected.tgt(text) != Normalizer("moses_lowercase", "x", "x").tgt(text)
     assert moses.restore(tokens) == expected.restore(tokens)
-
-
-def test_only_moses_is_detokenised() -> None:
-    moses = Normalizer("moses_lowercase", "en", "de")
-    assert moses.tgt("„Ja“, sagt er (1 & 2).") == '" ja " , sagt er ( 1 & 2 ) .'
-    assert moses.restore('" ja " , sagt er ( 1 & 2 ) .') == '"ja", sagt er (1 & 2).'
-    assert Normalizer("standard", "en", "de").restore('" ja " , so') == '" ja " , so'
+    assert Normalizer("standard", code, code).restore('" ja " , so') == '" ja " , so'

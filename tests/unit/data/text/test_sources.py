@@ -4,13 +4,8 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 import tarfile
-import threading
-from collections.abc import Iterator
 from dataclasses import fields, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -21,13 +16,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue
+from support.hub_server import serve
 from support.paths import SHARED_DATA
 
 from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import Pair, files, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.registries import SOURCE_DOWNLOADS, SOURCE_READERS
 
@@ -71,30 +66,21 @@ def text(tmp_path: Path, en: str, de: str) -> SourceConfig:
 
 
 def test_text_files_keep_blank_lines_and_order(tmp_path: Path) -> None:
-    source = text(tmp_path, "Hello.\n\n \nA\u2028b", "Hallo.\r\n\r\n\r\nÄ\x85ö\r\n")
-    assert pairs(source) == [("Hello.", "Hallo."), ("", ""), (" ", ""), ("A\u2028b", "Ä\x85ö")]
-
-
-def test_sources_are_read_one_after_the_other(tmp_path: Path) -> None:
-    one = text(tmp_path, "a\nb\n", "c\nd\n")
+    one = text(tmp_path, "Hello.\n\n \nA\u2028b", "Hallo.\r\n\r\n\r\nÄ\x85ö\r\n")
     two = SourceConfig(tsv=write(tmp_path / "b.tsv", "e\tf\n"))
+    expected = [("Hello.", "Hallo."), ("", ""), (" ", ""), ("A\u2028b", "Ä\x85ö")]
     found = list(read_pairs([one, two, one], src_lang="en", tgt_lang="de"))
-    assert found == [("a", "c"), ("b", "d"), ("e", "f"), ("a", "c"), ("b", "d")]
+    assert found == [*expected, ("e", "f"), *expected]
     assert all(isinstance(pair, Pair) for pair in found)
-    assert (found[2].src, found[2].tgt) == ("e", "f")
+    assert (found[4].src, found[4].tgt) == ("e", "f")
 
 
-@pytest.mark.parametrize(("src", "tgt"), [(10, 13), (13, 10), (0, 1), (1, 0)])
+@pytest.mark.parametrize(("src", "tgt"), [(10, 13), (13, 10), (0, 1)])
 def test_unequal_files_give_both_counts(tmp_path: Path, src: int, tgt: int) -> None:
     source = text(tmp_path, "x\n" * src, "y\n" * tgt)
-    assert f"{source.src} has {src} lines but {source.tgt} has {tgt}:" in error_of(source)
-
-
-def test_pairs_stream(tmp_path: Path) -> None:
-    """The pairs before a mistake are given before it is found."""
-    source = text(tmp_path, "a\nb\n", "c\n")
     stream = read_pairs([source], src_lang="en", tgt_lang="de")
-    assert next(stream) == ("a", "c")
+    assert [next(stream) for _ in range(min(src, tgt))] == [("x", "y")] * min(src, tgt)
+    assert f"{source.src} has {src} lines but {source.tgt} has {tgt}:" in error_of(source)
 
 
 def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> None:
@@ -106,49 +92,33 @@ def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> N
     assert fingerprint(source)["tsv"]["path"] == str(tmp_path / "blob")
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    source = SourceConfig(src=write(tmp_path / "a.en", "a"), tgt=str(tmp_path / "a.de"))
-    assert error_of(source) == f"cannot read {tmp_path / 'a.de'}: No such file or directory"
-
-
 # --- TSV ---
 
 
-def test_tsv_is_raw_and_ignores_further_columns(tmp_path: Path) -> None:
+def test_tsv_is_raw_and_has_further_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\t\t\na\tb\tc\td')
     assert pairs(SourceConfig(tsv=path)) == [('"Hi," he', 'Hallo "er'), ("", ""), ("a", "b")]
-
-
-def test_tsv_columns(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "1\tde\t2\ten\tx\n1\tDE\t2\tEN\tmore\n")
-    source = SourceConfig(tsv=path, src_column="4", tgt_column="2")
-    assert pairs(source) == [("en", "de"), ("EN", "DE")]
-
-
-@pytest.mark.parametrize("line", ["", "only one"])
-def test_tsv_with_too_few_columns(tmp_path: Path, line: str) -> None:
-    path = write(tmp_path / "a.tsv", f"a\tb\n{line}\nc\td\n")
-    assert error_of(SourceConfig(tsv=path)) == (
-        f"{path}, line 2: has 1 tab-separated column(s), needs 2: correct or delete the line"
-    )
+    other = SourceConfig(tsv=path, src_column="4", tgt_column="2")
+    assert pairs(other) == [("1", 'Hallo "er'), ("", ""), ("d", "b")]
 
 
 @pytest.mark.parametrize(
-    ("line", "columns"), [('"A quoted\ttab"\tzwei\tx', 4), ("a\tb", 2), ("a\tb\tc\t", 4)]
+    ("first", "line", "message"),
+    [
+        ("a\tb", "only one", "has 1 tab-separated column(s), needs 2"),
+        # With a tab inside a sentence, columns 1 and 2 would be another pair.
+        ("a\tb\tc", '"A quoted\ttab"\tzwei\tx', "has 4 tab-separated column(s), line 1 has 3"),
+        ("a\tb\tc", "a\tb", "has 2 tab-separated column(s), line 1 has 3"),
+    ],
 )
-def test_tsv_with_another_number_of_columns(tmp_path: Path, line: str, columns: int) -> None:
-    """With a tab inside a sentence, columns 1 and 2 would be another pair."""
-    path = write(tmp_path / "a.tsv", f"a\tb\tc\n{line}\n")
-    assert error_of(SourceConfig(tsv=path)) == (
-        f"{path}, line 2: has {columns} tab-separated column(s), line 1 has 3: "
-        "correct or delete the line"
-    )
-
-
-def test_the_same_column_twice(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "a\tb\n")
-    source = SourceConfig(tsv=path, src_column="2")
-    assert "source and target are both column 2; set src_column and tgt_col" in error_of(source)
+def test_tsv_with_another_number_of_columns(
+    tmp_path: Path, first: str, line: str, message: str
+) -> None:
+    path = write(tmp_path / "a.tsv", f"{first}\n{line}\n{first}")
+    expected = f"{path}, line 2: {message}: correct or delete the line"
+    assert error_of(SourceConfig(tsv=path)) == expected
+    twice = error_of(SourceConfig(tsv=path, src_column="2"))
+    assert "source and target are both column 2; set src_column and tgt_col" in twice
 
 
 # --- JSONL ---
@@ -168,23 +138,13 @@ def test_jsonl_forms(tmp_path: Path) -> None:
     )
     assert pairs(source) == HELLO
     assert pairs(source, langs="de-en") == [(de, en) for en, de in HELLO]
-
-
-def test_jsonl_named_columns(tmp_path: Path) -> None:
     row = {"text": "a", "ref": "b", "en": "c", "de": "d"}
     assert pairs(jsonl(tmp_path, row, src_column="text", tgt_column="ref")) == [("a", "b")]
     assert pairs(jsonl(tmp_path, row, src_column="text")) == [("a", "d")]
 
 
 @pytest.mark.parametrize(
-    ("value", "line"),
-    [
-        ("a\nb", "a b"),
-        ("a\r\nb\n\nc", "a b  c"),
-        ("a\n", "a"),
-        ("\r\na\r\n", "a"),
-        ("a\rb", "a\rb"),
-    ],
+    ("value", "line"), [("a\r\nb\n\nc", "a b  c"), ("\r\na\r\n", "a"), ("a\rb", "a\rb")]
 )
 def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, line: str) -> None:
     row = {"en": value, "de": "x"}
@@ -213,14 +173,9 @@ def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, st
         ("", "line 2: not valid JSON (Expecting value"),
         ("[" * 100_000, "line 2: not valid JSON (maximum recursion depth"),
         (["a", "b"], "line 2: not a JSON object but of type list"),
-        ("null", "line 2: not a JSON object but null"),
         ({"en": "a", "fr": "b"}, "line 2: no column 'de', only: en, fr;"),
-        (
-            {"id": 1, "translation": {"de": "x"}},
-            "line 2: no column 'en', only: id, translation, translation.de;",
-        ),
+        ({"translation": {"de": "x"}}, "line 2: no column 'en', only: translation, translation.de"),
         ({"en": "a", "de": None}, "line 2: de is null, not text"),
-        ({"en": 7, "de": "b"}, "line 2: en is of type int, not text"),
         ({"translation": {"en": ["a"], "de": "b"}}, "line 2: translation.en is of type list"),
         ('{"en": "a", "de": "\\ud83d"}', "line 2: de is not valid Unicode (surrogates"),
     ],
@@ -228,16 +183,6 @@ def test_sentences_contain_no_line_feed(tmp_path: Path, rows: list[tuple[str, st
 def test_invalid_jsonl(tmp_path: Path, line: object, message: str) -> None:
     source = jsonl(tmp_path, {"en": "a", "de": "b"}, line, "not reached")
     assert f"{source.jsonl}, {message}" in error_of(source)
-
-
-def test_compressed_tsv_and_jsonl(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"a\tb\n"))
-    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"en": "c", "de": "d"}\n'))
-    found = pairs(
-        SourceConfig(tsv=str(tmp_path / "a.tsv.gz")),
-        SourceConfig(jsonl=str(tmp_path / "a.jsonl.gz")),
-    )
-    assert found == [("a", "b"), ("c", "d")]
 
 
 # --- Parquet ---
@@ -253,17 +198,14 @@ def test_parquet_forms(tmp_path: Path) -> None:
 
 
 def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
-    rows = [(f"en {i}", f"de {i}") for i in range(100_000)]
+    rows: list[tuple[str, str | None]] = [(f"en {i}", f"de {i}") for i in range(100_000)]
     path = write_parquet(tmp_path / "a.parquet", translations(rows), row_group_size=70_001)
     assert pairs(SourceConfig(parquet=path)) == rows
-
-
-def test_parquet_null_is_located(tmp_path: Path) -> None:
-    columns = {"en": ["x"] * 70_000, "de": [*["y"] * 69_998, None, "y"]}
+    rows[69_998] = ("x", None)
+    columns = dict(zip(("en", "de"), map(list, zip(*rows, strict=True)), strict=True))
     path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=1000)
     assert error_of(SourceConfig(parquet=path)) == f"{path}, row 69999: de is null, not text"
-    whole = {"translation": [{"en": "a", "de": "b"}, None]}
-    path = write_parquet(tmp_path / "b.parquet", whole)
+    path = write_parquet(tmp_path / "b.parquet", {"translation": [{"en": "a", "de": "b"}, None]})
     message = f"{path}, row 2: translation.en is null, not text"
     assert error_of(SourceConfig(parquet=path)) == message
 
@@ -277,17 +219,12 @@ def test_invalid_parquet(tmp_path: Path) -> None:
     assert error_of(numbers) == f"{path}, row 1: id is of type int, not text"
     missing = SourceConfig(parquet=str(tmp_path / "none.parquet"))
     assert error_of(missing) == f"cannot read {missing.parquet}: No such file or directory"
-    for name, data in (("text", b"a\tb\n" * 9), ("cut", Path(path).read_bytes()[:-9]), ("", b"")):
-        damaged = tmp_path / f"{name}.parquet"
-        damaged.write_bytes(data)
-        message = f"{damaged}: damaged, or not a Parquet file ("
-        assert message in error_of(SourceConfig(parquet=str(damaged)))
-
-
-def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
+    for data in (b"a\tb\n" * 9, Path(path).read_bytes()[:-9], b""):
+        Path(path).write_bytes(data)
+        assert f"{path}: damaged, or not a Parquet file (" in error_of(source)
     latin = pa.array(["B\xe4r".encode("latin1")], pa.binary()).view(pa.string())
-    path = write_parquet(tmp_path / "a.parquet", {"en": ["bear"], "de": latin})
-    assert f"{path}, rows 1 to 1: not valid UTF-8" in error_of(SourceConfig(parquet=path))
+    write_parquet(Path(path), {"en": ["bear"], "de": latin})
+    assert f"{path}, rows 1 to 1: not valid UTF-8" in error_of(source)
 
 
 # --- the hub ---
@@ -315,9 +252,12 @@ configs:
 """
 
 
+SPLITS = ("train", "validation", "test")
+
+
 def wmt_like(folder: Path) -> str:
     """A folder in the form of the hub's wmt/wmt14."""
-    for split, rows in (("train", HELLO * 5000), ("validation", HELLO), ("test", HELLO[:1])):
+    for split, rows in zip(SPLITS, (HELLO * 5000, HELLO, HELLO[:1]), strict=True):
         write_parquet(folder / f"de-en/{split}-00000-of-00001.parquet", translations(rows))
     french = {"translation": [{"en": "a", "fr": "b"}]}
     write_parquet(folder / "fr-en/train-00000-of-00001.parquet", french)
@@ -327,12 +267,8 @@ def wmt_like(folder: Path) -> str:
 
 def test_hub_folder_with_configs(hub_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = wmt_like(hub_cache / "wmt14")
-    sources = [
-        SourceConfig(hub=folder, config="de-en", split=split)
-        for split in ("train", "validation", "test")
-    ]
+    sources = [SourceConfig(hub=folder, config="de-en", split=split) for split in SPLITS]
     assert pairs(*sources) == HELLO * 5000 + HELLO + HELLO[:1]
-    assert pairs(sources[1], langs="de-en") == [(de, en) for en, de in HELLO]
     french = SourceConfig(hub=folder, config="fr-en", split="train")
     assert pairs(french, langs="fr-en") == [("b", "a")]
     assert "no column 'de', only: translation.en, translation.fr" in error_of(french)
@@ -342,115 +278,78 @@ def test_hub_folder_with_configs(hub_cache: Path, capfd: pytest.CaptureFixture[s
 def test_hub_folder_of_plain_files(hub_cache: Path) -> None:
     folder = hub_cache / "multi30k"
     folder.mkdir()
-    for split, row in (("train", HELLO[0]), ("validation", HELLO[1]), ("test", HELLO[2])):
-        write(folder / f"{split}.jsonl", json.dumps({"en": row[0], "de": row[1]}))
-    for split, row in (("train", HELLO[0]), ("validation", HELLO[1]), ("test", HELLO[2])):
+    for split, (en, de) in zip(SPLITS, HELLO, strict=True):
+        write(folder / f"{split}.jsonl", json.dumps({"en": en, "de": de}))
+    for split, row in zip(SPLITS, HELLO, strict=True):
         assert pairs(SourceConfig(hub=str(folder), split=split)) == [row]
-    null = {"en": "a", "de": None}
-    write(folder / "test.jsonl", json.dumps({"en": "x", "de": "y"}) + "\n" + json.dumps(null))
+    write(folder / "test.jsonl", '{"en": "x", "de": "y"}\n{"en": "a", "de": null}')
     message = f"{{hub: {folder}, split: test}}, row 2: de is null, not text"
     assert error_of(SourceConfig(hub=str(folder), split="test")) == message
 
 
-@pytest.mark.parametrize("split", ["train", "validation"])
-def test_a_single_split_that_was_saved_to_disk(hub_cache: Path, split: str) -> None:
+def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
     import datasets
 
     rows = datasets.Dataset.from_dict(translations(HELLO))
     rows.save_to_disk(hub_cache / "saved", num_shards=2)
-    source = SourceConfig(hub=str(hub_cache / "saved"), split=split)
-    assert pairs(source) == HELLO
-    assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
+    for split in ("train", "validation"):
+        source = SourceConfig(hub=str(hub_cache / "saved"), split=split)
+        assert pairs(source) == HELLO
+        assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"config": "cs-en"}, "BuilderConfig 'cs-en' not found. Available: ['de-en', 'fr-en']"),
-        ({}, "Config name is missing."),
-        ({"config": "de-en", "split": "dev"}, "Unknown split \"dev\". Should be one of ['train',"),
-    ],
-)
-def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str], message: str) -> None:
+@pytest.mark.parametrize("wrong", [{"config": "cs-en"}, {}, {"config": "de-en", "split": "dev"}])
+def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str]) -> None:
     source = SourceConfig(hub=wmt_like(hub_cache / "wmt14"), **{"split": "train", **wrong})
     error = error_of(source)
-    assert error.startswith(f"cannot load {source} ({message}")
-    assert "data=files" in error
+    assert error.startswith(f"cannot load {source} (")
     assert "hub: /path/to/a/downloaded/folder" in error
 
 
 def test_hub_folder_without_data_or_with_code(hub_cache: Path) -> None:
-    (hub_cache / "empty").mkdir()
-    empty = SourceConfig(hub=str(hub_cache / "empty"), split="train")
-    assert error_of(empty).startswith(f"cannot load {empty} (")
-    (hub_cache / "code").mkdir()
-    write(hub_cache / "code/code.py", f"open({str(hub_cache / 'ran')!r}, 'w')")
-    assert "scripts are no longer" in error_of(
-        SourceConfig(hub=str(hub_cache / "code"), split="train")
-    )
+    empty, code = hub_cache / "empty", hub_cache / "code"
+    for folder in (empty, code):
+        folder.mkdir()
+    source = SourceConfig(hub=str(empty), split="train")
+    assert error_of(source).startswith(f"cannot load {source} (")
+    write(code / "code.py", f"open({str(hub_cache / 'ran')!r}, 'w')")
+    assert "scripts are no longer" in error_of(SourceConfig(hub=str(code), split="train"))
     assert not (hub_cache / "ran").exists()
 
 
-def read_from_hub(
-    endpoint: str, home: Path, first: str = ""
-) -> tuple[str, subprocess.CompletedProcess[str]]:
-    """Read a dataset from another hub in a process of its own: the address is read at import."""
-    code = first + (
-        "from transformer_mt.config import SourceConfig as S\n"
-        "from transformer_mt.data.text.sources import read_pairs\n"
-        "from transformer_mt.errors import InputError\n"
-        "import sys\n"
-        "try:\n"
-        "  source = S(hub='wmt/wmt14', config='de-en', split='test', revision='v1')\n"
-        "  for pair in read_pairs([source], src_lang='en', tgt_lang='de'): print(*pair)\n"
-        "except InputError as error: sys.exit('InputError: ' + str(error))\n"
-    )
-    environment = {key: os.environ[key] for key in os.environ if not key.startswith("HF_")}
-    environment |= {"HF_ENDPOINT": endpoint, "HF_HOME": str(home), "no_proxy": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
-    )
-    return (done.stderr.splitlines() or [""])[-1], done
+REMOTE = SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")
 
 
-def test_without_the_hub_cached_datasets_are_used(tmp_path: Path) -> None:
+def use_hub(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes another server the hub, with which nothing is retried after seconds."""
+    import datasets
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    template = address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+def test_without_the_hub_cached_datasets_are_used(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cache of a dataset that was loaded from the hub before, made from a folder here."""
     import datasets
 
-    folder = wmt_like(tmp_path / "wmt14")
-    cache = tmp_path / "datasets"
-    datasets.load_dataset(folder, "de-en", split="test", cache_dir=str(cache))
-    (cache / "wmt14").rename(cache / "wmt___wmt14")
-    patient = "import time\ntime.sleep = lambda seconds: None\n"  # datasets retries for 23 seconds
-    _, done = read_from_hub("http://127.0.0.1:9", tmp_path, patient)
-    assert done.stdout == "Hello. Hallo.\n", done.stderr
+    datasets.load_dataset(wmt_like(hub_cache / "wmt14"), "de-en", split="test")
+    (hub_cache / "cache/wmt14").rename(hub_cache / "cache/wmt___wmt14")
+    use_hub("http://127.0.0.1:9", monkeypatch)
+    assert pairs(REMOTE) == HELLO[:1]
 
 
-@pytest.fixture
-def empty_hub() -> Iterator[str]:
-    class NotFound(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        do_HEAD = do_GET  # noqa: N815
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), NotFound) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def test_unknown_dataset(empty_hub: str, tmp_path: Path) -> None:
-    message, done = read_from_hub(empty_hub, tmp_path)
+def test_unknown_dataset(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve() as hub:
+        use_hub(hub.url, monkeypatch)
+        message = error_of(REMOTE)
     assert "wmt/wmt14, config: de-en" in message
     assert "doesn't exist on the Hub or cannot be accessed" in message
-    assert (done.returncode, done.stdout) == (1, "")
 
 
 def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
@@ -467,21 +366,11 @@ def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
     assert "'cs-en'" in error_of(cut)
 
 
-def test_hub_folder_of_the_branch_of_parquet_files(hub_cache: Path) -> None:
-    """The form of refs/convert/parquet, which iwslt14_de_en.yaml names."""
-    folder = hub_cache / "iwslt14-de-en"
-    splits = ("train", "validation", "test")
-    for split, row in zip(splits, HELLO, strict=True):
-        write_parquet(folder / f"de-en/{split}/0000.parquet", translations([row]))
-    for split, (en, de) in zip(splits, HELLO, strict=True):
-        assert pairs(SourceConfig(hub=str(folder), split=split), langs="de-en") == [(de, en)]
-
-
 # --- mirrors of the hub ---
 
 
 def mirrored(mirror: Path) -> DataConfig:
-    part = [SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")]
+    part = [REMOTE]
     return DataConfig(src_lang="en", tgt_lang="de", train=part, valid=part, mirror=str(mirror))
 
 
@@ -496,26 +385,17 @@ def test_a_mirror_holds_the_datasets_of_the_hub(
     assert (data.mirror, replace(data, workers=1).train) == (None, data.train)
     monkeypatch.chdir(hub_cache)
     assert mirrored(Path("hub")) == data
-
-
-def test_a_mirror_is_for_the_hub_only(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    others = [
-        SourceConfig(hub=str(tmp_path / "folder"), split="train"),
-        SourceConfig(tsv="a.tsv"),
-        SourceConfig(testset="wmt19", langs="en-de"),
-    ]
+    others = [replace(direct, config=None), SourceConfig(tsv="a.tsv"), NEWSTEST]
     data = DataConfig(src_lang="en", tgt_lang="de", train=others, valid=others, mirror="/hub")
     assert data.train == others
 
 
 def test_a_mirror_that_lacks_a_dataset(tmp_path: Path) -> None:
     data = mirrored(tmp_path)  # known only when it is read: a model folder is opened anywhere
-    assert error_of(*data.train) == (
-        f"cannot load {{hub: {tmp_path}/wmt/wmt14, config: de-en, split: test}}: there is no such "
-        "folder; it should hold a download of that dataset (data.mirror=FOLDER: one "
-        "FOLDER/OWNER/NAME for each)"
-    )
+    error = error_of(*data.train)
+    assert error.startswith(f"cannot load {{hub: {tmp_path}/wmt/wmt14, config: de-en")
+    assert "there is no such folder" in error
+    assert "data.mirror=FOLDER" in error
 
 
 # --- the test sets of sacreBLEU ---
@@ -564,29 +444,22 @@ def test_a_testset_is_downloaded_once(statmt: dict[str, bytes]) -> None:
 
 
 def test_a_testset_that_cannot_be_downloaded(statmt: dict[str, bytes], tmp_path: Path) -> None:
+    files = dict(statmt)
     statmt.clear()
     message = error_of(NEWSTEST)
     assert message.startswith("testset=wmt19 is not on this machine and cannot be downloaded (<url")
     assert f"no route to host>): check the connection, or copy {tmp_path}" in message
-
-
-def test_a_damaged_testset_download(statmt: dict[str, bytes]) -> None:
-    for address in statmt:
-        statmt[address] = statmt[address][:-9]
+    statmt.update({address: content[:-9] for address, content in files.items()})
     assert "wmt19 is not on this machine and cannot be downloaded (damaged)" in error_of(NEWSTEST)
 
 
-def test_wrong_names_of_a_testset(statmt: dict[str, bytes]) -> None:
+def test_wrong_names_of_a_testset() -> None:
     unknown = SourceConfig(testset="wmt99", langs="en-de")
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
     other = SourceConfig(testset="wmt19", langs="en-xx")
     assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
     assert "does not translate from de to en" in error_of(NEWSTEST, langs="de-en")
     assert "does not translate from en to fr" in error_of(NEWSTEST, langs="en-fr")
-    with pytest.raises(InputError, match=r"\{testset: wmt19\} needs langs, e\.g\. langs: en-de"):
-        SourceConfig(testset="wmt19")
-    with pytest.raises(InputError, match=r"langs belongs to a source of kind testset; .*a\.tsv"):
-        SourceConfig(tsv="a.tsv", langs="en-de")
 
 
 # --- the built-in sample ---
@@ -632,8 +505,8 @@ def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"tsv": "a", "jsonl": "b"}, "this one has: tsv, jsonl"),
         ({"src": "a"}, r"\{src: a\} needs tgt"),
         ({"hub": "a"}, r"needs split, e\.g\. split: train"),
+        ({"testset": "a"}, r"needs langs, e\.g\. langs: en-de"),
         ({"tsv": "a", "split": "train"}, "split belongs to a source of kind hub"),
-        ({"sample": "train", "src_column": "a"}, "src_column belongs to a source of kind tsv or"),
         ({"sample": "dev"}, "sample='dev' is not one of: train, valid, test"),
         ({"tsv": "a", "tgt_column": "de"}, "tgt_column='de': a TSV column is a number"),
     ],
@@ -648,34 +521,17 @@ def test_invalid_sources(values: dict[str, str], message: str) -> None:
 
 def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = text(tmp_path, "a\n", "b\n")
-    found = fingerprint(source)
-    status = (tmp_path / "a.en").stat()
-    assert found["src"] == {
-        "path": str(tmp_path / "a.en"),
-        "size": 2,
-        "mtime_ns": status.st_mtime_ns,
-    }
+    found, status = fingerprint(source), (tmp_path / "a.en").stat()
+    path = str(tmp_path / "a.en")
+    assert found["src"] == {"path": path, "size": 2, "mtime_ns": status.st_mtime_ns}
     assert json.loads(json.dumps(found)) == found
     monkeypatch.chdir(tmp_path)
     assert fingerprint(SourceConfig(src="a.en", tgt="./a.de")) == found
     os.utime(tmp_path / "a.de", ns=(0, 1))
     assert fingerprint(source) != found
-
-
-@pytest.mark.parametrize("kind", ["tsv", "jsonl", "parquet"])
-def test_fingerprint_tells_columns_and_contents_apart(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"1")
-    source = SourceConfig(**{kind: str(path)})
-    swapped = SourceConfig(**{kind: str(path)}, src_column="2", tgt_column="1")
-    first = fingerprint(source)
-    assert first == fingerprint(source)
-    assert first != fingerprint(swapped)
-    path.write_bytes(b"22")
-    assert first != fingerprint(source)
-
-
-def test_fingerprint_of_missing_file_and_pipe(tmp_path: Path) -> None:
+    for kind in ("tsv", "jsonl", "parquet"):
+        swapped = SourceConfig(**{kind: path}, src_column="2", tgt_column="1")
+        assert fingerprint(SourceConfig(**{kind: path})) != fingerprint(swapped)
     with pytest.raises(InputError, match=r"cannot read .*none\.tsv: No such file"):
         fingerprint(SourceConfig(tsv=str(tmp_path / "none.tsv")))
     os.mkfifo(tmp_path / "pipe.tsv")
@@ -683,48 +539,36 @@ def test_fingerprint_of_missing_file_and_pipe(tmp_path: Path) -> None:
         fingerprint(SourceConfig(tsv=str(tmp_path / "pipe.tsv")))
 
 
-def test_fingerprint_of_hub_and_folder(tmp_path: Path) -> None:
+def test_fingerprint_of_hub_folder_and_sample(tmp_path: Path) -> None:
     names = {"hub": "wmt/none", "config": "de-en", "split": "train", "revision": "v1"}
     assert fingerprint(SourceConfig(**names)) == names
     source = SourceConfig(hub=wmt_like(tmp_path), config="de-en", split="train")
     first = fingerprint(source)
-    assert json.loads(json.dumps(first)) == first
+    assert json.loads(json.dumps(first)) == first == fingerprint(source)
     assert {Path(file["path"]).name for file in first["hub"]} >= {"README.md"}
-    assert first == fingerprint(source)
     write_parquet(tmp_path / "de-en/train-00000-of-00001.parquet", translations(HELLO))
     assert first != fingerprint(source)
-
-
-def test_fingerprint_of_sample() -> None:
-    from transformer_mt.data.text.sources import files
-
-    found = fingerprint(SourceConfig(sample="train"))
-    assert found == {"sample": "train", "version": files.SAMPLE_VERSION}
+    sample = {"sample": "train", "version": files.SAMPLE_VERSION}
+    assert fingerprint(SourceConfig(sample="train")) == sample
 
 
 # --- the data configs ---
 
 
-LANGUAGES = {"iwslt14_de_en": ("de", "en")}
-
-
 WMT = ["wmt14_en_de", "wmt14_en_de_t2t", "wmt16_en_de", "wmt19_en_de"]
 
 
-@pytest.mark.parametrize("name", [*WMT, "iwslt14_de_en", "multi30k", "sample"])
-def test_data_configs_match_the_schema(name: str) -> None:
+@pytest.mark.parametrize("name", [*WMT, "iwslt14_de_en", "multi30k"])
+def test_data_configs_pin_one_revision_of_a_dataset(name: str) -> None:
     values = OmegaConf.load(config_dir() / f"data/{name}.yaml")
     data = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(DataConfig), values))
     assert isinstance(data, DataConfig)
-    assert (data.src_lang, data.tgt_lang) == LANGUAGES.get(name, ("en", "de"))
+    languages = ("de", "en") if name == "iwslt14_de_en" else ("en", "de")
+    assert (data.src_lang, data.tgt_lang) == languages
     sources = [*data.train, *data.valid, *data.test]
-    if name == "sample":
-        assert [source.sample for source in sources] == ["train", "valid", "test"]
-        return
     if name == "wmt19_en_de":
         assert sources.pop() == NEWSTEST
-    splits = ["train", "validation", "test"]
-    assert [source.split for source in sources] == splits[: len(sources)]
+    assert tuple(source.split for source in sources) == SPLITS[: len(sources)]
     assert all(re.fullmatch("[0-9a-f]{40}", source.revision or "") for source in sources)
     assert len({source.revision for source in sources}) == 1
 
@@ -736,20 +580,6 @@ def test_norwegian_in_yaml(tmp_path: Path) -> None:
         compose([f"hydra.searchpath=[file://{tmp_path}]", "data=mine"])
 
 
-def test_files_config_requires_languages() -> None:
-    values = OmegaConf.load(config_dir() / "data/files.yaml")
-    merged = OmegaConf.merge(OmegaConf.structured(DataConfig), values)
-    with pytest.raises(MissingMandatoryValue, match="src_lang"):
-        OmegaConf.to_object(merged)
-    given = OmegaConf.from_dotlist(
-        ["train=[{tsv: a.tsv}]", "valid=[{tsv: b.tsv}]", "src_lang=en", "tgt_lang=fr"]
-    )
-    data = OmegaConf.to_object(OmegaConf.merge(merged, given))
-    assert isinstance(data, DataConfig)
-    assert (data.src_lang, data.tgt_lang) == ("en", "fr")
-    assert data.train == [SourceConfig(tsv="a.tsv")]
-
-
 # --- real data ---
 
 
@@ -757,25 +587,15 @@ def test_files_config_requires_languages() -> None:
 def test_tatoeba() -> None:
     found = pairs(SourceConfig(tsv=str(SHARED_DATA / "tatoeba/en-de.tsv.gz")))
     with gzip.open(SHARED_DATA / "tatoeba/en-de.tsv.gz") as file:
-        expected = [tuple(line.decode().rstrip("\n").split("\t")) for line in file]
+        assert found == [tuple(line.decode().rstrip("\n").split("\t")) for line in file]
     assert len(found) == 50_001
-    assert found == expected
 
 
 @needs_shared
-@pytest.mark.parametrize(
-    ("path", "count"),
-    [
-        ("multi30k/train", 29_000),
-        ("multi30k/val", 1014),
-        ("multi30k/test_2016_flickr", 1000),
-        ("wmt-sample/train", 10_000),
-    ],
-)
-def test_real_text_files(path: str, count: int) -> None:
-    sides = [SHARED_DATA / f"{path}.{lang}.gz" for lang in ("en", "de")]
+def test_real_text_files() -> None:
+    sides = [SHARED_DATA / f"multi30k/val.{lang}.gz" for lang in ("en", "de")]
     found = pairs(SourceConfig(src=str(sides[0]), tgt=str(sides[1])))
     raw = [gzip.decompress(side.read_bytes()) for side in sides]
-    assert len(found) == count
+    assert len(found) == 1014
     for side, data in zip(zip(*found, strict=True), raw, strict=True):
         assert "".join(f"{line}\n" for line in side).encode() == data
