@@ -107,7 +107,7 @@ def test_attention_for_short_sequences_equals_the_reference_and_pytorchs_operato
     for case, errors in found["errors"].items():
         limit = 2e-6 if case.startswith("float32") else 0.02
         assert max(errors) < limit, case
-    assert found["kept"] == pytest.approx(0.7, abs=0.02)
+    assert found["kept"] == pytest.approx(0.7, abs=0.03)
     assert found["same_seed"]
     assert not found["other_seed"]
     assert set(found["operator"].values()) == {"SUCCESS"}
