@@ -43,17 +43,12 @@ def run(program: str, *arguments: object, **environment: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def guard(request: pytest.FixtureRequest) -> Path:
-    """``guard.cpp``, compiled for this PyTorch, and kept for later runs."""
-    cache = request.config.cache
-    assert cache
-    source = FOLDER / "guard.cpp"
-    library = cache.mkdir("fake_gpu") / f"guard_{torch.__version__}.so"
-    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        root = Path(torch.__file__).parent
-        command = [COMPILER, "-shared", "-fPIC", "-std=c++20", "-O0", source, f"-I{root}/include"]
-        command += [f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10", "-ltorch_cpu", "-o"]
-        subprocess.run([*command, library], check=True)  # type: ignore[list-item]
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``guard.cpp``, compiled for this PyTorch."""
+    library, root = tmp_path_factory.mktemp("guard") / "guard.so", Path(torch.__file__).parent
+    command = [str(COMPILER), "-shared", "-fPIC", "-std=c++20", "-O0", str(FOLDER / "guard.cpp")]
+    command += [f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10"]
+    subprocess.run([*command, "-ltorch_cpu", "-o", str(library)], check=True)
     return library
 
 
