@@ -42,6 +42,9 @@ class Recorder:
 
     def __init__(self, folder: Path, lower: bool):
         self.graphs: list[dict[str, Any]] = []
+        self.saved_bytes = 0
+        self._partition = inductor.min_cut_rematerialization_partition
+        inductor.min_cut_rematerialization_partition = self._partition_and_count
         self._folder, self._lower, self._compile = folder, lower, inductor.compile_fx
         self._to_module = GraphLowering.compile_to_module
         inductor.compile_fx = self._without_running
@@ -59,6 +62,16 @@ class Recorder:
 
     def _write(self, code: str) -> None:
         (self._folder / f"graph_{len(self.graphs)}.py").write_text(code)
+
+    def _partition_and_count(self, joint: Any, inputs: Any, **options: Any) -> Any:
+        """Counts what the forward graph of a step keeps for the backward graph."""
+        forward, backward = self._partition(joint, inputs, **options)
+        (results,) = forward.graph.output_node().args
+        for node in results[options["num_fwd_outputs"] :]:
+            value = node.meta.get("val") if node is not None and node.op != "placeholder" else None
+            if isinstance(value, torch.Tensor):
+                self.saved_bytes += value.numel() * value.itemsize
+        return forward, backward
 
     def _without_running(self, graph: Any, inputs: Any, **options: Any) -> Any:
         if self._lower:
@@ -114,8 +127,8 @@ def main(folder: str, layers: str = "1", kernel: str = "flash", ranks: str = "1"
         for pairs in PAIRS:
             module(batch(pairs))
     stats = counters["stats"]
-    breaks = dict(counters["graph_break"])
-    print(json.dumps({"stats": stats, "breaks": breaks, "graphs": recorder.graphs}))
+    result = {"stats": stats, "breaks": dict(counters["graph_break"]), "graphs": recorder.graphs}
+    print(json.dumps({**result, "saved_bytes": recorder.saved_bytes}))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def install(guard: str) -> None:
         "get_device_name": properties.name, "is_bf16_supported": True, "synchronize": None,
         "_lazy_init": None, "init": None, "get_arch_list": ["sm_90"], "set_device": None,
         "mem_get_info": (80 * 10**9, 85 * 10**9), "memory_allocated": 0, "memory_reserved": 0,
-        "get_rng_state": state, "set_rng_state": None,
+        "get_rng_state": state, "set_rng_state": None, "is_current_stream_capturing": False,
     }.items():  # fmt: skip
         setattr(torch.cuda, name, _always(value))
     torch.cuda.random.get_rng_state = _always(state)

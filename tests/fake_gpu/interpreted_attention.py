@@ -19,8 +19,8 @@ from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.kernels.short_attention import short_attention
 
 H, D, P = 2, 64, 0.3
-QUERIES, KEYS = [64, 0, 70, 3], [20, 0, 65, 0]
-"""Up to a tile, and more; empty sequences; queries without keys."""
+QUERIES, KEYS = [3, 0, 70], [0, 64, 65]
+"""Queries without keys, keys without queries, and more than a tile."""
 
 _dot = InterpreterBuilder.create_dot
 

@@ -43,22 +43,19 @@ def run(program: str, *arguments: object, **environment: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def guard(request: pytest.FixtureRequest) -> Path:
-    """``guard.cpp``, compiled for this PyTorch, and kept for later runs."""
-    cache = request.config.cache
-    assert cache
-    source = FOLDER / "guard.cpp"
-    library = cache.mkdir("fake_gpu") / f"guard_{torch.__version__}.so"
-    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        root = Path(torch.__file__).parent
-        command = [COMPILER, "-shared", "-fPIC", "-std=c++20", "-O0", source, f"-I{root}/include"]
-        command += [f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10", "-ltorch_cpu", "-o"]
-        subprocess.run([*command, library], check=True)  # type: ignore[list-item]
+def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``guard.cpp``, compiled for this PyTorch."""
+    library, root = tmp_path_factory.mktemp("guard") / "guard.so", Path(torch.__file__).parent
+    command = [str(COMPILER), "-shared", "-fPIC", "-std=c++20", "-O0", str(FOLDER / "guard.cpp")]
+    command += [f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib", "-lc10"]
+    subprocess.run([*command, "-ltorch_cpu", "-o", str(library)], check=True)
     return library
 
 
 TERAFLOP = 3.949
 """Of the products of an update with 1 + 1 layers."""
+SAVED_GIGABYTES = 1.09
+"""That its forward pass keeps for the backward pass: ``kernels/shapes.py`` depends on it."""
 GIGABYTES = 20.42 if torch.__version__.startswith(("2.11.", "2.12.")) else 18.67
 """That its kernels read and write: PyTorch 2.11 pads the gradient of the logits in a kernel of its
 own. A change that is meant to change these figures changes them here."""
@@ -78,6 +75,7 @@ def test_the_step_is_one_graph_for_any_number_of_pairs_and_does_no_more_than_bef
     )
     assert moved / 1e9 == pytest.approx(GIGABYTES, rel=0.05)
     assert computed / 1e12 == pytest.approx(TERAFLOP, rel=0.05)
+    assert found["saved_bytes"] / 1e9 == pytest.approx(SAVED_GIGABYTES, rel=0.05)
 
 
 @needs_compiler
@@ -104,7 +102,7 @@ def test_attention_for_short_sequences_equals_the_reference_and_pytorchs_operato
     for case, errors in found["errors"].items():
         limit = 2e-6 if case.startswith("float32") else 0.02
         assert max(errors) < limit, case
-    assert found["kept"] == pytest.approx(0.7, abs=0.02)
+    assert found["kept"] == pytest.approx(0.7, abs=0.03)
     assert found["same_seed"]
     assert not found["other_seed"]
     assert set(found["operator"].values()) == {"SUCCESS"}

@@ -107,8 +107,7 @@ class TrainConfig(Checked, prefix="train."):
     resumed run keeps it."""
     attention_kernel: str = one_of("auto", "flash", "short")
     """Kernel of attention in a compiled step on a GPU. ``flash`` is FlashAttention; ``short`` is
-    made for sentences of up to 64 tokens, and its gradients are exact on a resume, but no GPU has
-    run it yet. ``auto`` is ``flash``."""
+    made for sentences of up to 64 tokens, but no GPU has run it yet. ``auto`` is ``flash``."""
     clip_norm: float | None = number(None, above=0)
     """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
     it."""

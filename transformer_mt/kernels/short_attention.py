@@ -4,8 +4,8 @@
 
 FlashAttention's tiles are 128 × 128, its backward pass adds up dQ with atomics, and most sentences
 have less than 64 tokens. Here tiles are 64 × 64, and one program has all queries and keys of a
-sequence: no sum depends on the order of others, so gradients are the same bit for bit in each run.
-Of the forward pass only O and the log-sum-exp of each row are kept:
+sequence: sums have a fixed order, so its gradients are the same bit for bit in each run. Of the
+forward pass only O and the log-sum-exp of each row are kept:
 
     Pᵢⱼ = exp(qᵢ·kⱼ / √d_k − Lᵢ)        dV = (P ∘ M)ᵀ dO
     dS = P ∘ (M ∘ dO Vᵀ − rowsum(dO ∘ O))        dQ = dS K / √d_k,  dK = dSᵀ Q / √d_k
