@@ -188,14 +188,15 @@ def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     report.total = 1_000_000_000
     for name in names_of(ALL):
         report.dropped[name] = 60_000_000
-    lines = report.to_table().splitlines()
+    title, *lines = report.to_table().splitlines()
+    assert title == "cleaning: pairs that each filter dropped"
     assert [line.split()[0] for line in lines] == [*names_of(ALL), "kept"]
     assert max(map(len, lines)) <= 80
     assert len({len(line[: line.index("%")]) for line in lines}) == 1  # columns
     assert all("60,000,000" in line and " 6.00%" in line for line in lines[:-1])
     assert lines[-1].split()[1:3] == ["100,000,000", "10.00%"]
     assert "256" in CleaningReport(CleaningConfig()).to_table()
-    assert CleaningReport(CleaningConfig()).to_table().count("\n") == 2
+    assert CleaningReport(CleaningConfig()).to_table().count("\n") == 3
 
 
 def test_every_setting_belongs_to_one_filter() -> None:
