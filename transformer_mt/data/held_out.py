@@ -16,7 +16,7 @@ from typing import Any
 from transformer_mt import files, run_layout
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, cleaners
-from transformer_mt.data.cleaning.filters import hash_text
+from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.store.encode import held_out_hashes, read_chunks
 from transformer_mt.data.store.token_store import damaged
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -76,7 +76,8 @@ class _FirstPairs:
 def find_candidates(data: DataConfig, folder: Path) -> None:
     """Reads the training sources, and writes the candidates of each set into a folder.
 
-    Only pairs that pass the filters of text are candidates.
+    Candidates pass the filters of text, and have letters or digits on both sides: a side without
+    has no hash, by which to find it in the training text.
 
     Raises:
         InputError: A source cannot be read, or has too few pairs.
@@ -105,8 +106,8 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
 
 def _is_clean(pair: Pair, cleaner: Cleaner, tags: Collection[str]) -> bool:
     text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
-    in_file = not any(character in side for character in _NO_LINE for side in pair)
-    return in_file and cleaner.check_text(*text) is None
+    is_line = not any(character in side for character in _NO_LINE for side in pair)
+    return is_line and all(map(fold, text)) and cleaner.check_text(*text) is None
 
 
 def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
@@ -125,8 +126,7 @@ def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
 def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
     """The pairs of each set: the first candidates that pass the filters of length.
 
-    No two of them share a side, and both sides have letters or digits: a side without has no hash,
-    by which to find it in the training text.
+    No two of them share a side.
 
     Raises:
         InputError: There are not enough.
@@ -140,7 +140,7 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
             (src,) = tokenizer.encode_sources([pair.src], normalizer)
             (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
             too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]))
-            if len(hashes) == 2 and hashes.isdisjoint(taken) and not too_long:
+            if hashes.isdisjoint(taken) and not too_long:
                 chosen[part].append(pair)
                 taken |= hashes
             if len(chosen[part]) == size:
