@@ -27,7 +27,7 @@ from transformer_mt.config import (
     schema,
 )
 from transformer_mt.config.interpolations import literal
-from transformer_mt.config.usage_errors import explain, suggest
+from transformer_mt.config.usage_errors import explain, suggest, without_class_names
 from transformer_mt.errors import UsageError, first_line
 
 _DEFAULT_DATA = "wmt14_en_de"
@@ -168,4 +168,6 @@ def to_job(config: DictConfig, command: Command) -> Job:
         raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
         hint = suggest(str(error.full_key), command) if isinstance(error, ConfigKeyError) else ""
-        raise UsageError(f"{error.full_key}: {first_line(error)}{hint}") from error
+        raise UsageError(
+            f"{error.full_key}: {without_class_names(first_line(error))}{hint}"
+        ) from error

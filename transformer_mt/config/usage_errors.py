@@ -41,14 +41,20 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
         return _unknown_option(missing[1], missing[2], message)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
-    message = f"{message.rstrip('.')}: {first_line(cause).rstrip('.')}"
+    message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
     message += next((hint for word, hint in _HINTS.items() if word in message), "")
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
         message += (
             suggest(str(cause.full_key or cause.key), command, overrides)
-            or "; --cfg job lists all keys"
+            or "; --help lists all settings"
         )
     return message
+
+
+def without_class_names(message: str) -> str:
+    """A message of OmegaConf about an unknown key, without the name of our dataclass."""
+    message = re.sub(r"Key '(\w+)' not in 'SourceConfig'", r"a data source has no '\1'", message)
+    return re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
 
 
 def _unknown_option(group: str, option: str, message: str) -> str:

@@ -94,7 +94,7 @@ def test_overrides_of_any_iterable() -> None:
         ("train.seed=one", "train.seed=one"),
         ("train.seed", "write KEY=VALUE"),
         ("model=huge", "there is no model=huge; model is one of: base, big, deep"),
-        ("+nonsense=1", "nonsense: Key 'nonsense' not in"),
+        ("+nonsense=1", "nonsense: there is no such setting"),
     ],
 )
 def test_usage_errors_are_one_line(override: str, message: str) -> None:

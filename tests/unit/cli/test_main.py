@@ -76,7 +76,7 @@ BAD_USAGE = {
     "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
     "nonsense=1": ["'nonsense'", "--cfg job"],
-    "+train.nonsense=1": ["train.nonsense: Key 'nonsense' not in"],
+    "+train.nonsense=1": ["train.nonsense: there is no such setting"],
     "data.train=[{scr: a}]": ["'scr'", "data.train"],
     "train.max_steps=many": ["train.max_steps=many"],
     "train.max_steps=1.5": ["train.max_steps=1.5"],
