@@ -37,9 +37,7 @@ def help_text(command: Command) -> str:
 def _help_section(section: Section) -> list[str]:
     title = first_sentence(section.meaning).replace("``", "").rstrip(".")
     if section.title == "Groups":
-        title = (
-            "Choose first (GROUP=OPTION; the option listed first is the default, but no experiment)"
-        )
+        title = "Choose first, by GROUP=OPTION; the default is listed first (experiment: none)"
     elif section.title:
         title = f"{section.title}: {title}"
     elif not title.startswith("Decoding"):
