@@ -176,7 +176,7 @@ def prepare(job: TrainJob) -> Prepared:
     )
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
-    chosen = held_out.choose(data, candidates, tokenizer)
+    chosen = held_out.choose(data, candidates, tokenizer) if drawn else {}
     valid, test = chosen.get("valid", valid), chosen.get("test", test)
     excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
