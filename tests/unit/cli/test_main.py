@@ -75,7 +75,7 @@ BAD_USAGE = {
     "train.lr=1": ["'train.lr'", "schedule.peak_lr?"],
     "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
-    "nonsense=1": ["'nonsense'", "--cfg job"],
+    "nonsense=1": ["'nonsense'", "--help lists"],
     "+train.nonsense=1": ["train.nonsense: there is no such setting"],
     "data.train=[{scr: a}]": ["'scr'", "data.train"],
     "train.max_steps=many": ["train.max_steps=many"],
