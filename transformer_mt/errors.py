@@ -9,7 +9,7 @@ class InputError(Exception):
 
 
 class UsageError(InputError):
-    """Arguments that cannot be parsed, or name no setting; the commands exit with status 2."""
+    """Arguments that cannot be parsed, name no setting or lack a required one: exit status 2."""
 
 
 def printable(text: str) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ def log_to(file: Path | None = None, *, prefix: str = "") -> Iterator[None]:
         file: The file, whose folder is created; None for standard error alone.
         prefix: Start of every line on standard error.
     """
-    screen = logging.StreamHandler(sys.stderr)
+    screen = _Screen(sys.stderr)
     screen.setFormatter(logging.Formatter(f"{prefix}%(message)s"))
     handlers: list[logging.Handler] = [screen]
     if file is not None:
@@ -40,6 +40,17 @@ def log_to(file: Path | None = None, *, prefix: str = "") -> Iterator[None]:
         package.setLevel(previous)
         with suppress(OSError):  # already reported
             handlers[-1].close()
+
+
+class _Screen(logging.StreamHandler[TextIO]):
+    """Standard error, on which lines appear above the bars."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line."""
+        from tqdm import tqdm
+
+        with tqdm.external_write_mode(file=self.stream):
+            super().emit(record)
 
 
 class _LogFile(logging.FileHandler):
@@ -80,13 +91,12 @@ class ProgressReporter:
         self._unit, self._action, self._visible = unit, action, visible
         self._initial, self._total = done, total
         self._started = self._logged = time.perf_counter()
-        # The log lines are not tqdm's, which would write bars to log files.
+        # The text of the bar and of the log lines is ours; tqdm would write bars to log files.
         self._bar = tqdm(
-            desc=action,
+            desc=f"{action}: {done:,} {unit}",
             total=total,
             initial=done,
-            unit=f" {unit}",
-            unit_scale=total is None,
+            bar_format="{desc}" if total is None else "{desc} {bar}",
             dynamic_ncols=True,
             disable=not visible or not sys.stderr.isatty(),
         )
@@ -99,16 +109,22 @@ class ProgressReporter:
 
     def update(self, done: int) -> None:
         """Reports that ``done`` items are done, including those of an earlier attempt."""
-        if not self._bar.disable:
-            self._bar.update(done - self._bar.n)
-            return
         now = time.perf_counter()
-        if not self._visible or now - self._logged < _LOG_INTERVAL or done == self._initial:
+        if not self._visible or done == self._initial or now == self._started:
             return
-        self._logged, rate = now, (done - self._initial) / (now - self._started)
+        if not self._bar.disable:
+            self._bar.set_description_str(self._line(done, now), refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif now - self._logged >= _LOG_INTERVAL:
+            self._logged = now
+            log.info("%s", self._line(done, now))
+
+    def _line(self, done: int, now: float) -> str:
+        """What is done, at which rate, and the time left."""
+        rate, unit = (done - self._initial) / (now - self._started), self._unit
         counts, left = f"{done:,}", ""
         if self._total is not None:
             counts += f" of {self._total:,}"
-            left = f", {self._bar.format_interval((self._total - done) / rate)} left"
-        unit = self._unit
-        log.info("%s: %s %s, %s %s/s%s", self._action, counts, unit, f"{rate:,.0f}", unit, left)
+            if done < self._total:
+                left = f", {self._bar.format_interval((self._total - done) / rate)} left"
+        return f"{self._action}: {counts} {unit}, {rate:,.0f} {unit}/s{left}"

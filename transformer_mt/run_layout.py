@@ -35,6 +35,9 @@ TRACKERS = "trackers"
 """Folder of the other trackers: in a folder for each, its local store and the id of its entry."""
 CLEANING_REPORT = "data/cleaning.json"
 """Report of what cleaning dropped, and checksums of the data."""
+HELD_OUT = "data/{}.{}"
+"""Sides of the ``valid`` and ``test`` pairs that were taken out of the training sources, such as
+``data/test.en``."""
 CTRANSLATE2 = "ctranslate2"
 """Folder of the model converted to CTranslate2, with a subfolder for each compute type."""
 

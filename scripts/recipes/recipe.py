@@ -226,6 +226,7 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
 
     Raises:
         SystemExit: ``mt-train`` does not accept the overrides; it has said why.
+        InputError: They take validation or test pairs out of the training sources.
     """
     command = [sys.executable, "-m", "transformer_mt.cli", "train", "--cfg", "job"]
     # Without --resolve, which would undo the escapes of ${; run_dir refers to Hydra's own settings.
@@ -238,6 +239,12 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
     assert isinstance(config, DictConfig)
     job = to_job(config, "train")
     assert isinstance(job, TrainJob)
+    for part in ("valid", "test"):
+        if getattr(job.data, f"{part}_pairs") is not None:
+            raise InputError(
+                f"data.{part}_pairs: the steps of a recipe train on different text: set "
+                f"data.{part} to files, such as RUN_DIR/data/{part}.* of an earlier run"
+            )
     return job
 
 

@@ -24,6 +24,7 @@ from recipe import argument_parser, main
 from tabulate import tabulate
 
 from transformer_mt import files, model_folder
+from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
@@ -46,7 +47,7 @@ def report() -> None:
         help="beam sizes (default: 1 4)")  # fmt: skip
     options = parser.parse_args()
     job = model_folder.read_config(options.run)
-    data = job.data
+    data = with_written_sets(job.data, options.run)
     pairs = read_all(data.test or data.valid, data, files.cache_path(job.cache_dir))
     normalizer = Normalizer.of(data)
     sources = [" ".join(normalizer.src(pair.src).split("\n")) for pair in pairs]

@@ -331,8 +331,9 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
     assert max(map(len, text.splitlines())) <= 80
     text, _, sources = text.partition("\nData sources")
     if command == "train":
-        sources, _, _ = sources.partition("\nGroups")
-        keys = re.findall(r"^  (\w+)=null", sources, re.MULTILINE)
+        _, _, text = text.partition("\nSettings")
+        sources, _, _ = sources.partition("\nMore")
+        keys = re.findall(r"^  (\w+)", sources, re.MULTILINE)
         assert keys == [f.name for f in fields(SourceConfig)]
     listed = dict(re.findall(r"^  ([a-z_.]+\d?)=(\S+)", text, re.MULTILINE))
     config = dotted(OmegaConf.to_container(composed(command)))
@@ -353,7 +354,13 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
 def test_help_lists_every_option_of_every_group_the_default_first() -> None:
     with hydra_of("train"):
         choices = compose("train", return_hydra_config=True).hydra.runtime.choices
-    _, _, listing = help_text("train").partition("\nGroups")
+    listing, _, _ = help_text("train").partition("\nSettings")
+    listing = listing.partition("\nChoose first")[2]
+    rows = re.search(r"experiment=table3/…\s+One of: ([\w,\s]+?)\n  \w+=", listing)
+    assert rows is not None
+    table_3 = rows[1].replace(",", "").split()
+    listing = listing.replace("  experiment=table3/…", "")
+    listing += "".join(f"\n  experiment=table3/{row}" for row in table_3)
     listed: dict[str, list[str]] = {}
     for group, option in re.findall(r"^  (\w+)=(\S+)", listing, re.MULTILINE):
         listed.setdefault(group, []).append(option)

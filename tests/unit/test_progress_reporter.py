@@ -45,7 +45,7 @@ def test_bar_on_a_terminal(
         progress.update(2_000)
     assert caplog.messages == []
     assert "encoded" in sys.stderr.getvalue()
-    assert "2.00k" in sys.stderr.getvalue()
+    assert "encoded: 2,000 pairs, " in sys.stderr.getvalue()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -27,9 +27,11 @@ from transformer_mt.config import (
     schema,
 )
 from transformer_mt.config.interpolations import literal
-from transformer_mt.config.usage_errors import explain, suggest
+from transformer_mt.config.usage_errors import explain, suggest, without_class_names
 from transformer_mt.errors import UsageError, first_line
 
+_DEFAULT_DATA = "wmt14_en_de"
+"""The option of the group ``data`` in ``configs/train.yaml``."""
 _NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
 _PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
 """Text that Hydra reads as it is, without quotes."""
@@ -125,6 +127,24 @@ def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[Non
         raise UsageError(explain(error, overrides, command)) from error
 
 
+def _check_own_data(command: Command) -> None:
+    """Raises ``UsageError`` for own training data beside the default's validation or test set.
+
+    They are rarely meant: ``data=files`` was forgotten. Whoever means them sets ``data``.
+    """
+    if command != "train" or not HydraConfig.initialized():
+        return
+    hydra = HydraConfig.get()
+    given = [text.lstrip("+~").partition("=")[0] for text in hydra.overrides.task or []]
+    default = hydra.runtime.choices.get("data")
+    kept = [f"data.{part}" for part in ("valid", "test") if f"data.{part}" not in given]
+    if "data.train" in given and "data" not in given and default == _DEFAULT_DATA and kept:
+        raise UsageError(
+            f"data.train is set, but {' and '.join(kept)} would be WMT14's: add data=files, with "
+            f"data.valid or data.valid_pairs=2000; or data={default}, if WMT14's are meant"
+        )
+
+
 def to_job(config: DictConfig, command: Command) -> Job:
     """Converts a composed config to the command's dataclass.
 
@@ -133,6 +153,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
         InputError: A value is invalid, or settings conflict.
     """
     job = JOBS[command]
+    _check_own_data(command)
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
@@ -147,4 +168,6 @@ def to_job(config: DictConfig, command: Command) -> Job:
         raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
         hint = suggest(str(error.full_key), command) if isinstance(error, ConfigKeyError) else ""
-        raise UsageError(f"{error.full_key}: {first_line(error)}{hint}") from error
+        raise UsageError(
+            f"{error.full_key}: {without_class_names(first_line(error))}{hint}"
+        ) from error

@@ -3,12 +3,13 @@
 The jobs load PyTorch, which ``--help`` does not need, so that each is imported when it runs.
 """
 
+import io
 import multiprocessing
 import os
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
 from io import RawIOBase, TextIOWrapper
 from itertools import pairwise
@@ -20,7 +21,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from transformer_mt import __version__
 from transformer_mt.cli.compose import (
@@ -191,7 +192,26 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-        hydra.main(str(config_dir(command)), command, version_base="1.3")(task)()
+        run_hydra = hydra.main(str(config_dir(command)), command, version_base="1.3")(task)
+        if "--cfg=job" in flags or ("--cfg", "job") in pairwise(flags):
+            with redirect_stdout(io.StringIO()) as shown:
+                run_hydra()
+            print(_without_null_fields(shown.getvalue()), end="")
+        else:
+            run_hydra()
+
+
+def _without_null_fields(text: str) -> str:
+    """A configuration in YAML without the fields that its data sources leave open."""
+    lines = text.splitlines(keepends=True)
+    header = [line for line in lines[:1] if line.startswith("#")]
+    tree = OmegaConf.create("".join(lines[len(header) :]))
+
+    data = tree.get("data", tree) if isinstance(tree, DictConfig) else {}  # --package data
+    for part in ("train", "valid", "test"):
+        if isinstance(sources := data.get(part), ListConfig):
+            data[part] = [{k: v for k, v in source.items() if v is not None} for source in sources]
+    return "".join(header) + OmegaConf.to_yaml(tree)
 
 
 def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> list[str]:

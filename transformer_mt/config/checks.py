@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, UsageError
 from transformer_mt.registries import Registry
 
 T = TypeVar("T")
@@ -88,6 +88,12 @@ def require(ok: bool, message: str) -> None:
     """Raises ``InputError`` with the message unless ``ok``."""
     if not ok:
         raise InputError(message)
+
+
+def require_given(ok: bool, message: str) -> None:
+    """Raises ``UsageError`` with the message unless ``ok``: a required setting is missing."""
+    if not ok:
+        raise UsageError(message)
 
 
 LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")

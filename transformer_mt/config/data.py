@@ -252,6 +252,14 @@ class DataConfig(Checked, prefix="data."):
     """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. May be empty."""
+    valid_pairs: int | float | None = number(None, above=0)
+    """Validation pairs to take out of the training sources, instead of ``valid``. A number, such as
+    ``2000``, or a share below 1, such as ``0.01``. They are chosen at random, by a hash of each
+    pair, from those that pass the filters. No training pair has one of their sides; case, spaces
+    and punctuation are ignored (``cleaning.drop_held_out`` is on). The run folder has them as text,
+    such as ``data/valid.en``."""
+    test_pairs: int | float | None = number(None, above=0)
+    """Test pairs to take out of the training sources, instead of ``test``, as ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     augment: str = one_of("none", SOURCE_NOISES)
     """Noise on training sources. ``standard``: each of six kinds on 2% or 5% of the pairs, drawn
@@ -268,6 +276,7 @@ class DataConfig(Checked, prefix="data."):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_held_out()
         positive = min(self.weights, default=1) > 0 and math.isfinite(sum(self.weights))
         require(positive, f"data.weights={list(self.weights)} must all be > 0")
         numbers, sources = len(self.weights), len(self.train)
@@ -310,6 +319,24 @@ class DataConfig(Checked, prefix="data."):
             if source.tag:
                 tags.setdefault(source.tag, self.languages(source))
         return tags
+
+    def _check_held_out(self) -> None:
+        """Checks ``valid_pairs`` and ``test_pairs``; with one, ``drop_held_out`` is on."""
+        for part in ("valid", "test"):
+            size = getattr(self, f"{part}_pairs")
+            if size is None:
+                continue
+            require(
+                size < 1 or size == int(size),
+                f"data.{part}_pairs={size} must be a whole number, or a share below 1",
+            )
+            require(
+                not getattr(self, part),
+                f"data.{part}_pairs takes pairs out of data.train, and data.{part} names other "
+                f"ones: leave out data.{part}_pairs, or set data.{part}=[]",
+            )
+            cleaning = replace(self.cleaning, drop_held_out=True)
+            object.__setattr__(self, "cleaning", cleaning)
 
     def _read_mirror(self, mirror: Path) -> None:
         """Replaces hub ids by folders of the mirror, so that a run folder records what was read.

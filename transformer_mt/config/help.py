@@ -36,13 +36,22 @@ def help_text(command: Command) -> str:
 
 def _help_section(section: Section) -> list[str]:
     title = first_sentence(section.meaning).replace("``", "").rstrip(".")
-    if section.title:
+    if section.title == "Groups":
+        title = "Choose first, by GROUP=OPTION; the default is listed first (experiment: none)"
+    elif section.title:
         title = f"{section.title}: {title}"
     elif not title.startswith("Decoding"):
         title = "Settings (KEY=VALUE; quote 'KEY=[...]' and values with commas or spaces)"
-    names = (s.key if s.default is None else f"{s.key}={s.default}" for s in section.settings)
-    rows = _rows(zip(names, (s.meaning for s in section.settings), strict=True))
-    return [*textwrap.wrap(title, _WIDTH, break_on_hyphens=False), *rows]
+    texts = dict[str, str]()
+    for setting in section.settings:
+        folder, slash, option = setting.key.rpartition("/")
+        if slash:  # many options, such as the rows of Table 3, in one row
+            key = f"{folder}/…"
+            texts[key] = f"{texts[key]}, {option}" if key in texts else f"One of: {option}"
+        else:
+            default = "" if setting.default is None else f"={setting.default}"
+            texts[f"{setting.key}{default}"] = setting.meaning
+    return [*textwrap.wrap(title, _WIDTH, break_on_hyphens=False), *_rows(texts.items())]
 
 
 def _rows(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from transformer_mt.config.checks import Checked, number, one_of, require, require_language
+from transformer_mt.config.checks import (
+    Checked,
+    number,
+    one_of,
+    require,
+    require_given,
+    require_language,
+)
 from transformer_mt.config.decode import COMPUTE_TYPES, DecodeConfig
 from transformer_mt.files import expand_user
 from transformer_mt.registries import (
@@ -90,7 +97,7 @@ class TranslateJob(Checked):
     seed: int = DecodeConfig.seed
 
     def __post_init__(self) -> None:
-        require(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        require_given(bool(self.model), "no model given: set model=FOLDER (see --help)")
         super().__post_init__()
         for key in ("input", "output", "prefix", "score"):
             require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")
@@ -200,7 +207,7 @@ class EvaluateJob(Checked):
         if self.tgt_lang is not None:
             require_language("tgt_lang", self.tgt_lang)
         require(self.metrics != [], "metrics is empty: set at least one, e.g. metrics=[bleu]")
-        require(
+        require_given(
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
         )
@@ -246,7 +253,7 @@ class EvaluateJob(Checked):
                 "a model's test set needs both source=FILE and 'references=[FILE]', or neither",
             )
             return
-        require(
+        require_given(
             bool(self.references) or bool(self.testset),
             "hypotheses need references: set 'references=[FILE]' or testset=NAME",
         )
@@ -301,10 +308,11 @@ class ExportJob(Checked):
     int8."""
 
     def __post_init__(self) -> None:
-        require(bool(self.model), "no model given: set model=FOLDER (see --help)")
-        require(bool(self.format), f"no format given: set format={'|'.join(EXPORT_FORMATS)}")
+        require_given(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        formats = "|".join(EXPORT_FORMATS)
+        require_given(bool(self.format), f"no format given: set format={formats}")
         super().__post_init__()
-        require(bool(self.output), "no output given: set output=FOLDER")
+        require_given(bool(self.output), "no output given: set output=FOLDER")
         require(
             self.compute_type is None or self.format in QUANTIZED_FORMATS,
             f"compute_type={self.compute_type} applies to "

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_type_hints
@@ -27,7 +27,8 @@ class Setting:
 
     key: str
     default: str | None
-    """Its value if nothing is set, as on the command line; None for an option of a group."""
+    """Its value if nothing is set, as on the command line; None for an option of a group and a key
+    of a data source."""
     meaning: str
     """Docstring of the field, in one paragraph, with the names that it accepts."""
 
@@ -48,30 +49,44 @@ def sections(command: Command) -> list[Section]:
     values = cast(dict[str, Any], OmegaConf.to_container(config))
     result = list(_sections(JOBS[command], dotted(values)))
     if command == "train":
-        sources = "Keys of an item of data.train, data.valid or data.test."
-        result += _sections(SourceConfig, {}, meaning=sources, title="Data sources")
+        groups = (
+            "GROUP=OPTION. The option listed first is the default; there is no default experiment."
+        )
         options = list(_options(config.hydra.runtime.choices))
-        result.append(Section("Groups", "The first option of a group is the default.", options))
+        result.insert(0, Section("Groups", groups, options))
+        sources = "Keys of an item of data.train, data.valid or data.test."
+        (section,) = _sections(SourceConfig, {}, meaning=sources, title="Data sources")
+        result.append(
+            replace(section, settings=[replace(s, default=None) for s in section.settings])
+        )
     return result
 
 
 def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
-    """The options of each config group; the default, if there is one, first.
+    """The options of each config group, those first that most runs choose; the default, if there is
+    one, first.
 
     A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. An option is described
     by the first sentence of the comment that its file begins with.
     """
-    for group, default in reversed(list(choices.items())):
+    for group in dict.fromkeys(["experiment", "data", "model", *reversed(list(choices))]):
+        default = choices[group]
         if group.startswith("hydra/"):
             continue
         folder = config_dir() / group
-        files = [path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")]
-        names = sorted((path.as_posix() for path in files), key=lambda name: ("/" in name, name))
+        names = sorted(group_options(group), key=lambda name: ("/" in name, name))
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
         if group == "model":  # not a file: cli/compose.py replaces it by an experiment
             meaning = "Model, vocabulary, batch and updates by the number of training pairs."
             yield Setting("model=auto", None, meaning)
+
+
+def group_options(group: str) -> list[str]:
+    """The options of a config group, such as ``table3/big``; empty if there is no such group."""
+    folder = config_dir() / group
+    paths = (path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml"))
+    return sorted(path.as_posix() for path in paths)
 
 
 def setting_names(command: Command) -> list[str]:

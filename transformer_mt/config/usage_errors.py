@@ -9,7 +9,8 @@ from hydra.errors import OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt.config import Command, config_dir
-from transformer_mt.config.settings import setting_names
+from transformer_mt.config.data import SOURCE_FIELDS
+from transformer_mt.config.settings import group_options, setting_names
 from transformer_mt.errors import first_line
 
 _HINTS = {
@@ -18,6 +19,9 @@ _HINTS = {
     "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",
 }
 """What to write instead, by a word of the message."""
+
+_SOURCES = {name: kind for kind in SOURCE_FIELDS for name in kind.split("+")}
+"""Fields that choose a kind of data source, with the kind."""
 
 
 def explain(error: Exception, overrides: Sequence[str], command: Command) -> str:
@@ -33,22 +37,60 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     cause = error.__cause__ or error.__context__
     if "@experiment." in message:  # an experiment with defaults, but without that line
         return message + suggest("experiment", command)
+    if missing := re.search(r"Could not find '(\w+)/([^']+)'", message):
+        return _unknown_option(missing[1], missing[2], message)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
-    message = f"{message.rstrip('.')}: {first_line(cause).rstrip('.')}"
+    message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
     message += next((hint for word, hint in _HINTS.items() if word in message), "")
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
         message += (
-            suggest(str(cause.full_key or cause.key), command) or "; --cfg job lists all keys"
+            suggest(str(cause.full_key or cause.key), command, overrides)
+            or "; --help lists all settings"
         )
     return message
 
 
-def suggest(key: str, command: Command) -> str:
-    """``; did you mean …?`` for an unknown key, or an empty string if nothing is similar."""
+def without_class_names(message: str) -> str:
+    """A message of OmegaConf about an unknown key, without the name of our dataclass."""
+    message = re.sub(r"Key '(\w+)' not in 'SourceConfig'", r"a data source has no '\1'", message)
+    return re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
+
+
+def _unknown_option(group: str, option: str, message: str) -> str:
+    """Explains that a group has no such option: which there are, and which is similar."""
+    known, what = group_options(group), group
+    folder = option.rpartition("/")[0]
+    listed = [name.removeprefix(f"{folder}/") for name in known if name.startswith(f"{folder}/")]
+    if listed:  # of a folder of options, such as experiment=table3/…
+        what = f"{group}={folder}/…"
+    else:  # Hydra's list has options of other folders, too (--config-dir)
+        listed = message.partition("Available options in")[2].partition(":")[2].split()
+        listed += sorted({f"{name.partition('/')[0]}/…" for name in known if "/" in name})
+    near = get_close_matches(option, known, n=1, cutoff=0.7)
+    hint = f"did you mean {group}={near[0]}? " if near else ""
+    return f"there is no {group}={option}; {hint}{what} is one of: {', '.join(listed)}"
+
+
+def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
+    """What was meant by an unknown key, such as ``; did you mean …?``; empty if nothing is similar.
+
+    Args:
+        key: The dotted key.
+        command: The command.
+        overrides: Its arguments.
+    """
+    group, _, leaf = key.rpartition(".")
+    if command == "train" and group in ("", "data") and leaf in _SOURCES:
+        fields = ", ".join(f"{name}: FILE" for name in _SOURCES[leaf].split("+"))
+        return f"; a data source is written 'data.train=[{{{fields}}}]'"
+    if command == "train" and group == "decode" and leaf in setting_names("translate"):
+        return f"; it is a setting of mt-translate, {leaf}=VALUE"
     groups = {path.name for path in config_dir(command).iterdir() if path.is_dir()}
     if any(name.startswith(f"data.{key}.") for name in setting_names(command)):
         return f"; its settings are written data.{key}.NAME"
+    if key in groups and any(text.lstrip("+~").startswith(f"{key}.") for text in overrides):
+        return f"; it has no settings of its own: {key} is one of {', '.join(group_options(key))}"
     if key in groups:  # a file experiment/mine.yaml, read as experiment.*
         return f"; a file in a folder {key}/ must begin with the line '# @package _global_'"
     near = similar(key, sorted(groups.union(setting_names(command))))

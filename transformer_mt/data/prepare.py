@@ -18,6 +18,7 @@ from typing import Any
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.config.checks import require
+from transformer_mt.data import held_out
 from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
@@ -138,14 +139,24 @@ def prepare(job: TrainJob) -> Prepared:
     def local_data() -> DataConfig:
         return replace(data, train=local_sources(data.train, data, cache_dir))
 
+    of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
+    filters = {name: getattr(data.cleaning, name) for name in of_text}
+    candidates, drawn = dict[str, list[Pair]](), list(held_out.sizes(data).items())
+    if drawn:
+        entry = cache_dir / f"held-out-{cache.key(text, filters, drawn)}"
+        cache.build_once(entry, lambda to: held_out.find_candidates(local_data(), to))
+        candidates = held_out.read_candidates(data, entry)
     vocabulary = existing_vocabulary(job)
     if vocabulary is None:
-        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
-        filters = {name: getattr(data.cleaning, name) for name in of_text}
         irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
         sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
-        entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes)}"
-        cache.build_once(entry, lambda to: _learn_vocabulary(replace(job, data=local_data()), to))
+        entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes, *drawn)}"
+        excluded = held_out_hashes(chain.from_iterable(candidates.values()), data, data.tags)
+
+        def learn(to: Path) -> None:
+            _learn_vocabulary(replace(job, data=local_data()), excluded, to)
+
+        cache.build_once(entry, learn)
         vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
     elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
         entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
@@ -165,16 +176,18 @@ def prepare(job: TrainJob) -> Prepared:
     )
     for tag in data.tags:
         check_tag(tag, tokenizer.tags)
-    held_out = frozenset[int]()
+    chosen = held_out.choose(data, candidates, tokenizer) if drawn else {}
+    valid, test = chosen.get("valid", valid), chosen.get("test", test)
+    excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
-        held_out = held_out_hashes([*valid, *test], data, tokenizer.tags)
+        excluded = held_out_hashes([*valid, *test], data, tokenizer.tags)
     checksum = vocabulary_checksum(vocabulary)
-    settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(held_out)]
+    settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(excluded)]
     corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
 
     def encode(to: Path) -> None:
         unfinished = cache.intermediate_dir(corpus)
-        _encode_corpus(EncodeChunk(local_data(), vocabulary, unfinished, held_out), to)
+        _encode_corpus(EncodeChunk(local_data(), vocabulary, unfinished, excluded), to)
 
     cache.build_once(corpus, encode)
     train, sampler = Corpus.load(corpus), None
@@ -231,12 +244,13 @@ def existing_vocabulary(job: TrainJob) -> Path | None:
     return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 
-def _learn_vocabulary(job: TrainJob, folder: Path) -> None:
+def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> None:
+    """Learns a vocabulary from the pairs of which no side has a hash in ``excluded``."""
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
     sample = reservoir_sample(_read_reported(data), _VOCABULARY_PAIRS, _VOCABULARY_SEED)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
-    clean = partial(clean_text, data)
+    clean = partial(clean_text, data, excluded)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
     texts = [folder / f"{name}.text" for name in names]
     with ExitStack() as stack:

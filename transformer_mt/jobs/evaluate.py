@@ -13,6 +13,7 @@ from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.config.decode import search_settings
 from transformer_mt.config.languages import language_name
+from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.lines import read_lines
@@ -32,6 +33,7 @@ from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model_folder import model_files
+from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import OwnScores, Report
 from transformer_mt.registries import EVALUATIONS, REPORTS, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from transformer_mt.model.attention_maps import AttentionMaps
 
 log = logging.getLogger(__name__)
+
+_CHUNK_LINES = {"cpu": 256, "cuda": 16384}
+"""Number of lines between two reports of progress, by type of device."""
 
 
 def evaluate(
@@ -138,7 +143,7 @@ class Evaluator:
             hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
         else:
             assert test.source is not None
-            hypotheses = {str(job.model): self.translator.translate(test.source)}
+            hypotheses = {str(job.model): self.translate(test.source)}
         evaluation = self.score(hypotheses, settings)
         for name in SOURCE_METRICS:
             if name in (job.metrics or []):
@@ -148,6 +153,23 @@ class Evaluator:
                 log.warning("%s: %s", system.name, message)
         self._evaluation = evaluation
         return evaluation
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The model's translations of lines, each of which may start with a tag; shows progress."""
+        assert self._request is not None
+        assert self.translator is not None
+        size = _CHUNK_LINES[self._request.device.partition(":")[0]]
+        order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # as batches are made
+        translations = [""] * len(lines)
+        with ProgressReporter("lines", "translated", total=len(lines)) as progress:
+            for start in range(0, len(order), size):
+                chunk = order[start : start + size]
+                for i, text in zip(
+                    chunk, self.translator.translate([lines[i] for i in chunk]), strict=True
+                ):
+                    translations[i] = text
+                progress.update(start + len(chunk))
+        return translations
 
     def score(self, hypotheses: Mapping[str, Sequence[str]], settings: Settings) -> Evaluation:
         """Scores of translations of the test set, by system, compared with the first."""
@@ -216,8 +238,10 @@ class Evaluator:
 
     def write(self, key: str, content: bytes) -> None:
         """Writes the file that a setting names, atomically; a pipe or a device directly."""
-        with files.output(Path(getattr(self.job, key))) as place:
+        path = Path(getattr(self.job, key))
+        with files.output(path) as place:
             place.write_bytes(content)
+        log.info("wrote %s", path)
 
     @cached_property
     def test(self) -> TestSet:
@@ -269,7 +293,8 @@ class Evaluator:
 
 def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     """The test or validation set of a model."""
-    data, folder = request.trained.data, request.folder
+    folder = request.folder
+    data = with_written_sets(request.trained.data, folder)
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(

@@ -39,6 +39,8 @@ _SHAPES = {
     "transformers": transformers_model.check_shape,
 }
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
+_HELD_OUT = "pairs held out of the training data"
+"""Name of a set without sources of its own (``data.valid_pairs``, ``data.test_pairs``)."""
 _MAX_CARD_BYTES = 2**22
 _START = {"version": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
@@ -106,8 +108,8 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
         training_data=_names(job.data.train),
-        validation_data=_names(job.data.valid),
-        test_data=_names(job.data.test),
+        validation_data=_names(job.data.valid) or _HELD_OUT,
+        test_data=_names(job.data.test) or _HELD_OUT,
         started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
         cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
         state=states[0] if states else {},

@@ -13,7 +13,7 @@ from transformer_mt.config import (
     TrainJob,
     dotted,
 )
-from transformer_mt.config.checks import require
+from transformer_mt.config.checks import require_given
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
@@ -26,9 +26,13 @@ def resolved(job: TrainJob) -> TrainJob:
     Raises:
         InputError: There are no data, or a name is not valid UTF-8; or see ``with_initial_model``.
     """
-    for part in ("train", "valid"):
-        message = f"data.{part} has no sources; mt-train --help shows examples"
-        require(bool(getattr(job.data, part)), message)
+    data = job.data
+    require_given(bool(data.train), "data.train has no sources; mt-train --help shows examples")
+    require_given(
+        bool(data.valid) or data.valid_pairs is not None,
+        "data.valid has no sources: name some, or set data.valid_pairs=2000 to take validation "
+        "pairs out of data.train; mt-train --help shows examples",
+    )
     job = _with_absolute_paths(job)
     for key, value in dotted(asdict(job)).items():  # config.yaml will have them
         for item in value if isinstance(value, list) else [value]:

@@ -21,6 +21,7 @@ import torch
 import transformer_mt
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
+from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
@@ -54,7 +55,8 @@ def lock(run_dir: Path) -> Iterator[None]:
 
 
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
-    """Writes what a run starts or resumes with: configuration, vocabulary and cleaning report.
+    """Writes what a run starts or resumes with: configuration, vocabulary, held-out pairs and
+    cleaning report.
 
     Scores of an earlier end of the run are deleted, because they will not be the final model's, and
     so are temporary files that a killed process has left.
@@ -68,6 +70,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
     copy_vocabulary(data.tokenizer_model, run_dir)
+    held_out.write_sets(run_dir, job.data, {"valid": data.valid, "test": data.test})
     report = run_dir / run_layout.CLEANING_REPORT
     report.parent.mkdir(exist_ok=True)
     files.write_json(report, data.report | data.fingerprints)

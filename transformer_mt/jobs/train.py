@@ -42,6 +42,11 @@ from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
+_EXTENDED = (
+    "this run had finished, with a learning rate of zero, which rises again for the added updates; "
+    "a new run with train.init_from={} has a warm-up"
+)
+"""Warning about more updates than the schedule was planned for."""
 _RESTARTS = 3
 """Restarts of all workers in a row without a new checkpoint, when one was killed, hung or lost its
 GPU: torchrun's usual number. More would repeat a failure that does not pass."""
@@ -152,6 +157,9 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             return _finished_scores(job, data, trainer) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
+            extended = (run_dir / run_layout.TEST_SCORES).exists() and not trainer.is_finished
+            if extended and ends_with_run(job.schedule, job.model.d_model):
+                log.warning("warning: %s", _EXTENDED.format(run_dir))
             run_folder.write_start(run_dir, job, data)
             if state == "new":
                 _warn_about_data(job, data, parameters)

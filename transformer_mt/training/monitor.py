@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_mt.config import TrainJob
+from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed.world import World
@@ -203,10 +203,8 @@ class Monitor:
         return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
 
     def note(self, line: str) -> None:
-        """Logs a line above the progress bar."""
-        if self._metrics is None:
-            return
-        with tqdm.external_write_mode(file=sys.stderr):
+        """Logs a line, on the main rank."""
+        if self._metrics is not None:
             log.info("%s", line)
 
     @contextmanager
@@ -285,7 +283,8 @@ def log_start(
             f"{job.train.batch_tokens:,}",
         )
     if world.device.type == "cpu":
-        log.info("matrix products by %s", kernels.products)
+        library = "oneDNN" if kernels.products == "onednn" else "PyTorch"
+        log.info("matrix products are computed by the kernels of %s (train.kernels)", library)
     if criteria.last_step < criteria.warmup_steps:
         log.warning("%s", warmup_warning(f"{criteria.last_step:,}", criteria.warmup_steps))
     if done:
@@ -293,6 +292,13 @@ def log_start(
     elif job.train.init_from:
         layers = (job.model.num_encoder_layers, job.model.num_decoder_layers)
         log.info("starting from the weights of %s (%d + %d layers)", job.train.init_from, *layers)
+        default = ModelConfig.num_encoder_layers
+        if max(layers) > default:
+            log.info(
+                "fewer layers: set model.num_encoder_layers or num_decoder_layers, but not to %d, "
+                "the default, which means all layers of that model",
+                default,
+            )
 
 
 def format_values(values: Mapping[str, float]) -> str:

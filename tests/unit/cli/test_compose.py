@@ -52,7 +52,7 @@ def test_hydra_reads_what_an_override_says(value: object) -> None:
 def test_names_of_files_reach_the_job() -> None:
     name = """it's "a", [b]={c}: ${d}\\"""
     sources = [SourceConfig(src=name, tgt=f"{name}.de"), SourceConfig(tsv=name, tag="<bt>")]
-    job = compose([override("data.train", sources), override("run_dir", Path(name))])
+    job = compose(["data=sample", override("data.train", sources), override("run_dir", Path(name))])
     assert (job.data.train, job.run_dir) == (sources, name)
 
 
@@ -89,8 +89,8 @@ def test_compose_in_threads() -> None:
         ("train.seeds=1", "did you mean train.seed "),
         ("train.seed=one", "train.seed=one"),
         ("train.seed", "write KEY=VALUE"),
-        ("model=huge", "Could not find 'model/huge'. Available options in 'model': base big"),
-        ("+nonsense=1", "nonsense: Key 'nonsense' not in"),
+        ("model=huge", "there is no model=huge; model is one of: base, big, deep"),
+        ("+nonsense=1", "nonsense: there is no such setting"),
     ],
 )
 def test_usage_errors_are_one_line(override: str, message: str) -> None:

@@ -74,17 +74,22 @@ BAD_USAGE = {
     "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
     "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
-    "+train.nonsense=1": ["train.nonsense: Key 'nonsense' not in"],
+    "nonsense=1": ["'nonsense'", "--help lists"],
+    "+train.nonsense=1": ["train.nonsense: there is no such setting"],
     "data.train=[{scr: a}]": ["'scr'", "data.train"],
     "train.max_steps=many": ["train.max_steps=many"],
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
-    "model=huge": ["model=huge", "base big deep_shallow medium mini small student tiny"],
-    "model=runs/mine": ["Could not find 'model/runs/mine'"],
+    "model=huge": ["model=huge", "base, big, deep_shallow, medium, mini, small, student, tiny"],
+    "model=runs/mine": ["there is no model=runs/mine"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],
-    "experiment=quickstrat": ["experiment=quickstrat", "pairs_30k quickstart"],
-    "experiment=table3/C_layers_3": ["table3/C_layers_"],
+    "experiment=quickstrat": ["experiment=quickstrat", "mean experiment=quickstart?", "table3/…"],
+    "experiment=table3/C_layers_3": ["table3/… is one of: A_heads_1, ", "C_layers_2, C_layers_4"],
+    "src=a.en": ["'src'", "'data.train=[{src: FILE, tgt: FILE}]'"],
+    "augment.upper_case=1": ["augment is one of none, standard"],
+    "decode.sampling=true": ["a setting of mt-translate, sampling=VALUE"],
+    "data.train=[{tsv: a}]": ["data.valid and data.test would be WMT14's", "data=files"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
     "run_dir=a=b": ["'run_dir=a=b'", "quotes"],
     "run_dir=Übung": ["'run_dir=Übung'", "quotes"],
@@ -138,12 +143,29 @@ def test_a_folder_of_a_sweep_has_an_equals_sign(
     assert jobs[0].train.max_steps == 5
 
 
+def test_groups_of_the_data_are_named_with_it(run: Run) -> None:
+    err = run("train", "cleaning.max_ratio=2", job=pytest.fail)[2]
+    assert "its settings are written data.cleaning.NAME" in err
+
+
+def test_a_missing_setting_is_bad_usage(run: Run) -> None:
+    for name, argv, part in (
+        ("translate", [], "model=FOLDER"),
+        ("evaluate", [], "model=FOLDER"),
+        ("evaluate", ["hypotheses=[a]"], "references"),
+        ("export", ["model=a", "format=hub"], "output=FOLDER"),
+        ("train", ["data=files"], "data.src_lang"),
+    ):
+        status, out, err = run(name, *argv, job=pytest.fail)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert part in err
+
+
 def test_invalid_values_are_bad_input(run: Run) -> None:
     for name, argv, part in (
         ("train", ["model.d_model=7"], "model.d_model=7"),
         ("train", ["train.max_tokens_per_device=9"], "train.max_tokens_per_device=9"),
-        ("translate", [], "model=FOLDER"),
-        ("evaluate", ["hypotheses=[a]"], "references"),
+        ("evaluate", ["hypotheses=[a]", "references=[a]", "metrics=[comet]"], "source=FILE"),
     ):
         status, out, err = run(name, *argv, job=pytest.fail)
         assert (status, out, err.count("\n")) == (1, "", 1)
@@ -221,6 +243,7 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     config = OmegaConf.create(out)
     assert (config.model.d_model, config.train.max_steps) == (512, 100_000)
     assert config.train.seed == 3
+    assert config.data.valid[0].keys() == {"hub", "config", "split", "revision"}
 
 
 @pytest.mark.parametrize(

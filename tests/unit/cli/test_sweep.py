@@ -132,7 +132,8 @@ def test_folders_of_any_values(run: Run) -> None:
     run("-m", "run_dir=n", "train.seed=1", "model=tiny", job=job)  # nothing varies
     assert folders == ["n/model=tiny,train.seed=1"]
     folders.clear()
-    run("-m", "run_dir=r", "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]", job=job)
+    sources = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
+    run("-m", "run_dir=r", "data=sample", sources, job=job)
     assert len(set(folders)) == len(folders) == 3
     assert all(Path(folder).parent == Path("r") for folder in folders)
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from transformer_mt.config import ModelConfig, TrainConfig, TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.model.attention_maps import AttentionMaps, heat_map
+from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.monitor import MetricSums, Monitor, format_values, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.step import StepResult
@@ -256,6 +257,46 @@ def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
     assert "skipped 3" in format_values({**RECORD, "skipped": 3})
 
 
+def written(terminal: int) -> str:
+    """What was written to a pseudo-terminal whose other side is closed."""
+    pieces = []
+    with contextlib.suppress(OSError):  # the end
+        while piece := os.read(terminal, 100_000):
+            pieces.append(piece)
+    os.close(terminal)
+    return b"".join(pieces).decode()
+
+
+@pytest.mark.parametrize("columns", [120, 80])
+def test_each_line_of_the_log_has_a_row_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """On a terminal, from start to end, whichever module writes it."""
+    reader, writer = pty.openpty()
+    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with log_to():
+            monitor = open_monitor(tmp_path, 0, 2)
+            monitor._bar.mininterval = 0  # every update is drawn
+            for _ in range(2):
+                monitor.update(100, 0.0)
+            logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
+            monitor.note("a note")
+            monitor.close()
+            logging.getLogger("transformer_mt.jobs.train").info("the model is here")
+    screen = [""]
+    for text in re.findall(r"[^\r\n]+|\r|\n", written(reader)):
+        if text == "\n":
+            screen.append("")
+        elif text != "\r":  # it starts at the left, and leaves what it does not reach
+            screen[-1] = text + screen[-1][len(text) :]
+    rows = [row.rstrip() for row in screen]
+    assert [*rows[:2], *rows[3:]] == ["finished: it is", "a note", "the model is here", ""]
+    assert rows[2].startswith("2/2 ")
+
+
 @pytest.mark.parametrize("columns", [80, 40, 20])
 def test_the_progress_bar_never_wraps(
     tmp_path: Path,
@@ -278,12 +319,7 @@ def test_the_progress_bar_never_wraps(
             monitor.log_training(step, TRAIN)
         monitor.note("a note")
         monitor.close()
-    pieces = []
-    with contextlib.suppress(OSError):  # the end: the other side is closed
-        while piece := os.read(reader, 100_000):
-            pieces.append(piece)
-    drawn = b"".join(pieces).decode()
-    os.close(reader)
+    drawn = written(reader)
     rows = [row.strip() for row in drawn.replace("\x1b[A", "\r").replace("\n", "\r").split("\r")]
     assert max(map(len, rows)) <= columns
     shown = next(row for row in rows if row.startswith("3/100000"))

@@ -72,12 +72,11 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
         InputError: As ``evaluate`` does.
     """
     evaluator = Evaluator(replace(job, robustness=True))  # which is checked
-    assert evaluator.translator is not None
     settings = evaluator.settings(metrics=METRICS, protocols=())
     lines = evaluator.test.split_source()
     sources = noisy_sources(lines)
     distinct = list(dict.fromkeys(chain.from_iterable(sources.values())))
-    translations = dict(zip(distinct, evaluator.translator.translate(distinct), strict=True))
+    translations = dict(zip(distinct, evaluator.translate(distinct), strict=True))
     hypotheses = {
         noise: [translations[line] for line in source] for noise, source in sources.items()
     }

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 
 from transformer_mt.config import CleaningConfig, DataConfig
-from transformer_mt.data.cleaning.filters import SideFilter, active_filters
+from transformer_mt.data.cleaning.filters import SideFilter, active_filters, overlaps
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
@@ -80,17 +80,22 @@ def cleaners(data: DataConfig) -> list[Cleaner]:
     return [made[pair] for pair in languages]
 
 
-def clean_text(data: DataConfig, pairs: Iterable[tuple[int, Pair]]) -> list[Pair]:
+def clean_text(
+    data: DataConfig, held_out: frozenset[int], pairs: Iterable[tuple[int, Pair]]
+) -> list[Pair]:
     """Normalises pairs, removes their tags, and drops those that a filter of text drops.
 
-    Each pair is preceded by the index of its data source.
+    Args:
+        data: The configuration.
+        held_out: Hashes of sentences that no pair may contain.
+        pairs: Each is preceded by the index of its data source.
     """
     of_source, tags = cleaners(data), data.tags
     kept = []
     for source, pair in pairs:
         cleaner = of_source[source]
         text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
-        if cleaner.check_text(*text) is None:
+        if cleaner.check_text(*text) is None and not (held_out and overlaps(text, held_out)):
             kept.append(text)
     return kept
 
@@ -145,13 +150,14 @@ class CleaningReport:
         }
 
     def to_table(self) -> str:
-        """The counts for a terminal: one line per active filter, in order."""
+        """The counts for a terminal: a title, and one line per active filter, in order."""
         rows = [(name, self.dropped[name], text) for name, text in self._descriptions.items()]
         rows.append(("kept", self.kept, f"of {self.total:,} pairs"))
-        return "\n".join(
+        lines = (
             f"{name:<19} {count:>11,} {count / max(self.total, 1):>7.2%} {description}".rstrip()
             for name, count, description in rows
         )
+        return "\n".join(["cleaning: pairs that each filter dropped", *lines])
 
 
 def _excerpt(text: str) -> str:

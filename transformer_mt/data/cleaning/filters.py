@@ -10,7 +10,7 @@ To add a filter: its settings in ``CleaningConfig``, its function, and its entry
 import hashlib
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -197,6 +197,11 @@ def hash_text(text: str) -> int:
     # 100 million texts have a false duplicate with probability 0.03%.
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
+
+
+def overlaps(pair: Pair, held_out: Container[int]) -> bool:
+    """Whether a side of a pair is held out, by the hash of its folded text."""
+    return any(hash_text(fold(side)) in held_out for side in pair)
 
 
 @dataclass(frozen=True)

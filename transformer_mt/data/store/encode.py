@@ -23,7 +23,7 @@ import numpy.typing as npt
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
-from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text
+from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text, overlaps
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -177,8 +177,7 @@ class EncodeChunk:
 
     def check_held_out(self, pair: Pair) -> str | None:
         """``held_out`` if the validation or test set has one of the sides, else None."""
-        overlaps = self.held_out and any(hash_text(fold(side)) in self.held_out for side in pair)
-        return "held_out" if overlaps else None
+        return "held_out" if self.held_out and overlaps(pair, self.held_out) else None
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:

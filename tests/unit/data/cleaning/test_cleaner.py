@@ -151,7 +151,8 @@ def test_table_lists_active_filters_and_fits_a_terminal() -> None:
     report = CleaningReport(ALL)
     report.total = 1_000_000_000
     report.dropped = dict.fromkeys(report.dropped, 60_000_000)
-    lines = report.to_table().splitlines()
+    title, *lines = report.to_table().splitlines()
+    assert title == "cleaning: pairs that each filter dropped"
     assert [line.split()[0] for line in lines] == [*names_of(ALL), "kept"]
     assert max(map(len, lines)) <= 80
     assert len({len(line[: line.index("%")]) for line in lines}) == 1  # columns

@@ -1,0 +1,151 @@
+"""Validation and test pairs out of the training sources, against a search through all pairs."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from transformer_mt.config import (
+    CleaningConfig,
+    DataConfig,
+    SourceConfig,
+    TokenizerConfig,
+    TrainJob,
+)
+from transformer_mt.data.held_out import with_written_sets, write_sets
+from transformer_mt.data.prepare import Prepared, prepare, read_all
+from transformer_mt.data.store import encode
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.sources import Pair
+from transformer_mt.errors import InputError
+
+WORDS = ["red", "blue", "green", "cat", "dog", "sees", "no", "two"]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[Pair]:
+    """Pairs with repetitions, several translations, other marks and case; and what filters drop."""
+    rng = random.Random(5)
+    lines = [" ".join(rng.choices(WORDS, k=4)) for _ in range(900)]
+    pairs = [Pair(line, f"{line.upper()} {rng.choice('ab')}") for line in lines]
+    pairs += [Pair(f"{src.capitalize()}!", tgt) for src, tgt in pairs[:200]]
+    pairs += [*pairs[:50], Pair("", "leer"), Pair("...", "?"), Pair("cat " * 40, "KATZE"), pairs[3]]
+    rng.shuffle(pairs)
+    return pairs
+
+
+def prepared(
+    folder: Path, sources: Sequence[Sequence[Pair]], workers: int = 0, **settings: float
+) -> Prepared:
+    """The prepared data of a job whose training sources are files of these pairs."""
+    folder.mkdir()
+    train = []
+    for number, pairs in enumerate(sources):
+        path = folder / f"{number}.tsv"
+        path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+        train.append(SourceConfig(tsv=str(path)))
+    job = TrainJob(
+        cache_dir=str(folder / "cache"),
+        data=DataConfig(
+            src_lang="en",
+            tgt_lang="de",
+            train=train,
+            cleaning=CleaningConfig(max_tokens=40),
+            workers=workers,
+            **settings,  # type: ignore[arg-type]
+        ),
+        tokenizer=TokenizerConfig(vocab_size=330),
+    )
+    return prepare(job)
+
+
+def folded(text: str) -> str:
+    return "".join(filter(str.isalnum, text.casefold()))
+
+
+def trained_on(data: Prepared) -> list[Pair]:
+    tokenizer, store = Tokenizer.load(data.tokenizer_model), data.train.sample
+    texts = [
+        tokenizer.decode([side[i][:-1].tolist() for i in range(len(store))])
+        for side in (store.src, store.tgt)
+    ]
+    return list(map(Pair, *texts))
+
+
+def test_no_side_of_a_held_out_pair_stays_in_the_training_data(
+    tmp_path: Path, corpus: list[Pair]
+) -> None:
+    data = prepared(tmp_path / "a", [corpus], valid_pairs=40, test_pairs=30)
+    assert (len(data.valid), len(data.test)) == (40, 30)
+    assert {*data.valid, *data.test} <= set(corpus)
+    sides = [folded(side) for pair in (*data.valid, *data.test) for side in pair]
+    assert len(sides) == len(set(sides))  # nor in the other set
+    expected = [
+        pair
+        for pair in corpus
+        if pair.src and len(pair.src) < 100 and not {*map(folded, pair)} & {*sides}
+    ]
+    assert trained_on(data) == expected
+    assert data.report["dropped"]["held_out"] >= 70
+
+
+def test_the_choice_depends_on_the_text_alone(
+    tmp_path: Path, corpus: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = prepared(tmp_path / "a", [corpus], valid_pairs=40, test_pairs=30)
+    parts = [corpus[700:], corpus[:300], corpus[300:700][::-1]]
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 100)
+    three = prepared(tmp_path / "b", parts, workers=2, valid_pairs=40, test_pairs=30)
+    assert (one.valid, one.test) == (three.valid, three.test)
+    assert sorted(trained_on(one)) == sorted(trained_on(three))
+    more = prepared(tmp_path / "c", [corpus], valid_pairs=40, test_pairs=20)
+    assert more.test == one.test[:20]
+    assert one.fingerprints["corpus"] != more.fingerprints["corpus"]
+
+
+def test_a_share_is_a_share_of_the_pairs(tmp_path: Path) -> None:
+    pairs = [Pair(f"cat {i}", f"KATZE {i} x") for i in range(3000)]
+    data = prepared(tmp_path / "a", [pairs], valid_pairs=0.05)
+    assert 110 < len(data.valid) < 190  # mean 150, standard deviation 12
+    assert len(data.train) == 3000 - len(data.valid)
+
+
+def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: list[Pair]) -> None:
+    data = prepared(tmp_path / "a", [corpus], valid_pairs=40, test_pairs=0.05)
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    write_sets(run_dir, data.config, {"valid": data.valid, "test": data.test})
+    assert sorted(path.name for path in (run_dir / "data").iterdir()) == [
+        "test.de", "test.en", "valid.de", "valid.en",
+    ]  # fmt: skip
+    given = with_written_sets(data.config, run_dir)
+    assert (given.valid_pairs, given.test_pairs) == (None, None)
+    assert read_all(given.valid, given, tmp_path) == data.valid
+    assert read_all(given.test, given, tmp_path) == data.test
+    assert with_written_sets(data.config, tmp_path / "exported").test == []
+
+
+def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
+    pairs = [Pair(f"cat {i}", f"KATZE {i}") for i in range(100)]
+    message = r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"
+    with pytest.raises(InputError, match=message):
+        prepared(tmp_path / "a", [pairs], valid_pairs=26)
+    pairs = [Pair(f"cat {i}", f"KATZE {i}" * (1 if i % 4 == 0 else 30)) for i in range(100)]
+    with pytest.raises(InputError, match=r"data\.valid_pairs=25: data\.train has only \d+ suit"):
+        prepared(tmp_path / "b", [pairs], valid_pairs=25)  # most are too long
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"valid_pairs": 1.5}, "data.valid_pairs=1.5 must be a whole number, or a share below 1"),
+        ({"test_pairs": 0}, "data.test_pairs=0 must be > 0"),
+        ({"valid_pairs": 5, "valid": [SourceConfig(tsv="a")]}, "leave out data.valid_pairs, or"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        replace(DataConfig(src_lang="en", tgt_lang="de"), **settings)  # type: ignore[arg-type]
+    assert message in str(caught.value)

@@ -1,0 +1,181 @@
+"""Validation and test pairs taken out of the training sources, ``data.valid_pairs=2000``.
+
+Each set orders all pairs by a hash of its own, so that the choice depends on the text alone, not on
+the order of the pairs or the number of workers. One pass over the text finds the first pairs of
+each order, the candidates. Those that are chosen from them are held out: no training pair has one
+of their sides (``EncodeChunk``).
+"""
+
+import heapq
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformer_mt import files, run_layout
+from transformer_mt.config import DataConfig, SourceConfig
+from transformer_mt.data.cleaning.cleaner import Cleaner, cleaners
+from transformer_mt.data.cleaning.filters import fold, hash_text
+from transformer_mt.data.store.encode import held_out_hashes, read_chunks
+from transformer_mt.data.store.token_store import damaged
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import Pair
+from transformer_mt.data.text.tags import split_tag
+from transformer_mt.errors import InputError, first_line
+from transformer_mt.progress_reporter import ProgressReporter
+
+_CANDIDATES_PER_PAIR = 2
+"""Candidates for each pair of a set, because some are too long or share a side with another one."""
+_LARGEST_SHARE = 0.25
+"""Maximum share of the pairs that are held out; the candidates are up to twice as many, and the
+vocabulary is learned without them."""
+_FILE = "candidates.json"
+_NO_LINE = ("\r", "\ufeff")
+"""Characters that a file of lines may lose: at the end of a line, and at the start of the file."""
+
+Sets = Mapping[str, Collection[Pair]]
+"""Pairs of the sets to be held out, ``test`` before ``valid``."""
+
+
+def sizes(data: DataConfig) -> dict[str, float]:
+    """The sets that are taken out of the training sources: a number of pairs, or a share."""
+    given = {"test": data.test_pairs, "valid": data.valid_pairs}
+    return {part: size for part, size in given.items() if size is not None}
+
+
+class _FirstPairs:
+    """The pairs of smallest hash, in bounded memory if their number is given."""
+
+    def __init__(self, part: str, size: float):
+        self._part = part
+        self._number = math.inf if size < 1 else _CANDIDATES_PER_PAIR * size
+        self._end = int(min(size, 1) * 2**64)  # the hashes are below this
+        self._largest: list[int] = []  # heap of the negated hashes
+        self._pairs: dict[int, Pair] = {}
+
+    def position(self, pair: Pair) -> int | None:
+        """Place of a pair in the order of this set; None if it is not among the first ones."""
+        position = hash_text("\n".join((self._part, *pair)))
+        return None if position >= self._end or position in self._pairs else position
+
+    def add(self, position: int, pair: Pair) -> None:
+        """Adds a pair, in place of the last one if there are enough."""
+        self._pairs[position] = pair
+        heapq.heappush(self._largest, -position)
+        if len(self._pairs) > self._number:
+            self._end = -heapq.heappop(self._largest)
+            del self._pairs[self._end]
+
+    def in_order(self) -> list[Pair]:
+        """The pairs by increasing hash."""
+        return [pair for _, pair in sorted(self._pairs.items())]
+
+
+def find_candidates(data: DataConfig, folder: Path) -> None:
+    """Reads the training sources, and writes the candidates of each set into a folder.
+
+    Candidates pass the filters of text, and have letters or digits on both sides: a side without
+    has no hash, by which to find it in the training text.
+
+    Raises:
+        InputError: A source cannot be read, or has too few pairs.
+    """
+    sets = [_FirstPairs(part, size) for part, size in sizes(data).items()]
+    of_source, tags, done = cleaners(data), data.tags, 0
+    with ProgressReporter("pairs", "read") as progress:
+        for chunk in read_chunks(data):
+            for pair in chunk.pairs:
+                for first in sets:
+                    position = first.position(pair)
+                    if position is not None and _is_clean(pair, of_source[chunk.source], tags):
+                        first.add(position, pair)
+            done += len(chunk.pairs)
+            progress.update(done)
+    held_out = sum(size * done if size < 1 else size for size in sizes(data).values())
+    if held_out > _LARGEST_SHARE * done:
+        given = " and ".join(f"data.{part}_pairs={size}" for part, size in sizes(data).items())
+        raise InputError(
+            f"{given} would hold out more than {_LARGEST_SHARE:.0%} of the {done:,} pairs of "
+            "data.train: set fewer, or a share such as 0.05"
+        )
+    content = {part: first.in_order() for part, first in zip(sizes(data), sets, strict=True)}
+    files.write_json(folder / _FILE, content)
+
+
+def _is_clean(pair: Pair, cleaner: Cleaner, tags: Collection[str]) -> bool:
+    text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
+    is_line = not any(character in side for character in _NO_LINE for side in pair)
+    return is_line and all(map(fold, text)) and cleaner.check_text(*text) is None
+
+
+def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
+    """The candidates that ``find_candidates`` has written.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    try:
+        content = files.read_json(folder / _FILE, dict.fromkeys(sizes(data), list))
+        return {part: [Pair(*pair) for pair in content[part]] for part in sizes(data)}
+    except (OSError, ValueError, TypeError) as error:
+        raise damaged(folder, f"{_FILE}: {first_line(error)}") from None
+
+
+def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
+    """The pairs of each set: the first candidates that pass the filters of length.
+
+    No two of them share a side.
+
+    Raises:
+        InputError: There are not enough.
+    """
+    normalizer, cleaner, taken = Normalizer.of(data), Cleaner(data), set[int]()
+    chosen: dict[str, list[Pair]] = {}
+    for part, size in sizes(data).items():
+        chosen[part] = []
+        for pair in candidates[part]:
+            hashes = held_out_hashes([pair], data, tokenizer.tags)
+            (src,) = tokenizer.encode_sources([pair.src], normalizer)
+            (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
+            too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]))
+            if hashes.isdisjoint(taken) and not too_long:
+                chosen[part].append(pair)
+                taken |= hashes
+            if len(chosen[part]) == size:
+                break
+        if len(chosen[part]) < max(size, 1) and (size >= 1 or not chosen[part]):
+            raise InputError(
+                f"data.{part}_pairs={size:g}: data.train has only {len(chosen[part]):,} suitable "
+                f"pairs among the {len(candidates[part]):,} drawn: set fewer, or change "
+                "data.cleaning"
+            )
+    return chosen
+
+
+def write_sets(run_dir: Path, data: DataConfig, sets: Sets) -> None:
+    """Writes the held-out pairs as text files of a run folder, a line for each side."""
+    for part in sizes(data):
+        for side, name in enumerate(_names(data, part)):
+            path = run_dir / name
+            path.parent.mkdir(exist_ok=True)
+            files.write_text(path, "".join(f"{pair[side]}\n" for pair in sets[part]))
+
+
+def with_written_sets(data: DataConfig, run_dir: Path) -> DataConfig:
+    """The data of a run with the files of its held-out pairs as ``valid`` and ``test``.
+
+    A set whose files are missing, as in an exported folder, is left empty.
+    """
+    changed: dict[str, Any] = {}
+    for part in sizes(data):
+        src, tgt = (run_dir / name for name in _names(data, part))
+        files_exist = src.exists() and tgt.exists()
+        changed[f"{part}_pairs"] = None
+        changed[part] = [SourceConfig(src=str(src), tgt=str(tgt))] if files_exist else []
+    return replace(data, **changed)
+
+
+def _names(data: DataConfig, part: str) -> list[str]:
+    return [run_layout.HELD_OUT.format(part, language) for language in data.languages(None)]
