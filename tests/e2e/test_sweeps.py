@@ -28,20 +28,17 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_jobs_in_parallel(folder: Path, launcher: str) -> None:
-    """One of them fails; the others are in the table, and done when the sweep runs again."""
+    """One of them fails; the others are in the table."""
     pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
-    argv = [f"hydra/launcher={launcher}", "train.batch_tokens=100,1,200"]
-    status, _, err = sweep(folder, "first", *argv)
+    argv = [f"hydra/launcher={launcher}", "train.batch_tokens=100,0,200"]
+    status, _, err = sweep(folder, "out", *argv)
     assert status == 1
     assert "Traceback" not in err
-    assert err.splitlines()[-1].startswith("mt-train: error: job 1 (train.batch_tokens=1) failed")
+    assert err.splitlines()[-1].startswith("mt-train: error: job 1 (train.batch_tokens=0) failed")
     runs = [folder / f"sweep/train.batch_tokens={tokens}" for tokens in (100, 200)]
     script = [sys.executable, ROOT / "scripts/compare_runs.py", folder / "sweep"]
     _, *rows = subprocess.check_output(script, text=True).splitlines()
     assert [re.split("  +", row)[0] for row in rows] == [str(run) for run in runs]
-    written = [(run / "model.safetensors").stat().st_mtime_ns for run in runs]
-    assert sweep(folder, "again", *argv)[0] == 1
-    assert [(run / "model.safetensors").stat().st_mtime_ns for run in runs] == written
 
 
 def test_search_for_a_learning_rate(folder: Path) -> None:

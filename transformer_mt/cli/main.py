@@ -206,7 +206,8 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     common = [str(item.input_line) for item in fixed]
     config = compose_config(command, [*search_path, *common])
     HydraConfig.instance().set_config(config)
-    excluded = {item.key_or_group for item in fixed} if len(fixed) < len(parsed) else set()
+    swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
+    excluded = {item.key_or_group for item in fixed} - swept if swept else set()
     keys = sorted({*excluded, "run_dir"})
     added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]
     if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
