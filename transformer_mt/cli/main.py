@@ -162,7 +162,7 @@ def main(command: Command, run: Run | None = None) -> None:
 def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list[str]) -> None:
     """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep."""
     program, argv = JOBS[command].program, sys.argv
-    added = list(_WRITE_NOTHING)
+    added = [*_WRITE_NOTHING, f"hydra.job.name={program}"]  # a launcher shows this name
 
     def task(config: DictConfig) -> float | None:
         sys.argv = argv  # which run.json records
