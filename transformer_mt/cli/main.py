@@ -238,8 +238,8 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
         # Under a launcher other ranks may be waiting for this one, so it must exit.
         if stop.code not in (1, 2) or under_launcher():
             raise
-        where = Path(hydra_config.sweep.dir, ".submitit")
-        raise InputError(f"{title} failed: its error is above, or in {where}") from None
+        logs = Path(hydra_config.sweep.dir, ".submitit")
+        raise InputError(f"{title} failed: its error is above, or in {logs}") from None
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:
