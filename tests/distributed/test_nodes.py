@@ -19,9 +19,7 @@ from support.launched_runs import (
     start,
     wait_until,
 )
-from support.paths import ROOT
 
-TORCHRUN = str(ROOT / "scripts" / "torchrun.sh")
 CABLE = "mtcable"
 ADDRESSES = ("10.231.7.1", "10.231.7.2")
 
@@ -67,16 +65,19 @@ def test_two_nodes_train_as_one(corpus: Path, nodes: list[str]) -> None:
             **os.environ,
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
-            "MT_NODES": "2",
-            "MT_MEET": f"{ADDRESSES[0]}:29400",
-            "MT_ADDRESS": address,
-            "MT_PROCESSES": "1",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "GLOO_SOCKET_IFNAME": CABLE,
         }
+        torchrun = [
+            *("torchrun", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"),
+            *("--rdzv-backend=c10d", f"--rdzv-endpoint={ADDRESSES[0]}:29400", "--rdzv-id=two"),
+            *(f"--local-addr={address}", f"--rdzv-conf=is_host={int(address == ADDRESSES[0])}"),
+            *("--no-python", "mt-train"),
+        ]
         own = [f"run_dir={folder}/two", f"cache_dir={folder}/cache"]
         processes.append(
             subprocess.Popen(
-                ["ip", "netns", "exec", name, TORCHRUN, *settings(corpus, "two")[2:], *own],
+                ["ip", "netns", "exec", name, *torchrun, *settings(corpus, "two")[2:], *own],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

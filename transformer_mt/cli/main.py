@@ -163,7 +163,7 @@ def main(command: Command, run: Run | None = None) -> None:
 def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list[str]) -> None:
     """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep."""
     program, argv = JOBS[command].program, sys.argv
-    added = list(_WRITE_NOTHING)
+    added = [*_WRITE_NOTHING, f"hydra.job.name={program}"]  # a launcher shows this name
 
     def task(config: DictConfig) -> float | None:
         sys.argv = argv  # which run.json records
@@ -226,7 +226,8 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     common = [str(item.input_line) for item in fixed]
     config = compose_config(command, [*search_path, *common])
     HydraConfig.instance().set_config(config)
-    excluded = {item.key_or_group for item in fixed} if len(fixed) < len(parsed) else set()
+    swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
+    excluded = {item.key_or_group for item in fixed} - swept if swept else set()
     keys = sorted({*excluded, "run_dir"})
     added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]
     if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
@@ -257,8 +258,8 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
         # Under a launcher other ranks may be waiting for this one, so it must exit.
         if stop.code not in (1, 2) or under_launcher():
             raise
-        where = Path(hydra_config.sweep.dir, ".submitit")
-        raise InputError(f"{title} failed: its error is above, or in {where}") from None
+        logs = Path(hydra_config.sweep.dir, ".submitit")
+        raise InputError(f"{title} failed: its error is above, or in {logs}") from None
 
 
 def _check_flags(command: Command, flags: list[str]) -> None:

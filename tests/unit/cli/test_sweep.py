@@ -78,7 +78,7 @@ def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:
     errors = [line for line in err.splitlines() if " error: " in line]
     assert errors[0].startswith("mt-train: job 1 (train.max_steps=0,train.seed=1): error: ")
     assert errors[1] == "mt-train: job 2 (train.max_steps=5,train.seed=2): error: a.en:3: no"
-    assert errors[-1] == "mt-train: error: a job of the sweep failed, see its error above"
+    assert errors[-1].startswith(f"mt-train: error: {errors[0].split(':')[1].strip()} failed: ")
     assert len(errors) == 5
 
 
@@ -128,6 +128,9 @@ def test_folders_of_any_values(run: Run) -> None:
     folders.clear()
     run("-m", "run_dir=r,s", "train.seed=1,2", job=job)
     assert folders == [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)]
+    folders.clear()
+    run("-m", "run_dir=r", "train.seed=3", "train.seed=1,2", job=job)  # the later one holds
+    assert folders == ["r/train.seed=1", "r/train.seed=2"]
     folders.clear()
     run("-m", "run_dir=n", "train.seed=1", "model=tiny", job=job)  # nothing varies
     assert folders == ["n/model=tiny,train.seed=1"]
