@@ -256,8 +256,8 @@ class DataConfig(Checked, prefix="data."):
     """Test sources, scored once at the end. The list may be empty."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     augment: str = one_of("none", SOURCE_NOISES)
-    """Add noise to a share of the training sources, drawn again in every epoch. ``standard`` adds each
-    of six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
+    """Add noise to a share of the training sources, drawn again in every epoch. ``standard`` adds
+    each of six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
     normalization: str = one_of("none", "nfc", "standard", "moses", "moses_lowercase")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
@@ -352,7 +352,7 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     """Use an existing SentencePiece model, or a folder with one per language (``source.spm``,
     ``target.spm``, and ``vocab.json`` if they share ids). null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
-    """Strength of subword regularisation (sampled again in every epoch); 0 = off. ``bpe``: probability
-    of dropping a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the
-    exponent of a segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values vary
-    more)."""
+    """Strength of subword regularisation (sampled again in every epoch); 0 = off. ``bpe``:
+    probability of dropping a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``:
+    α, the exponent of a segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values
+    vary more)."""
