@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
@@ -21,7 +22,7 @@ from support.training_runs import Running, write_corpus
 from transformer_mt import compose
 
 FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
-MODULES = {
+MODULES: dict[str, Any] = {
     "mt-train": "train",
     "mt-translate": "translate",
     "mt-eval": "evaluate",
@@ -132,13 +133,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages name, and a tiny model where they have theirs."""
     path = tmp_path_factory.mktemp("reader")
     write_corpus(path)
-    for run in ("quickstart", "mine", "tuned", "bt/forward"):
-        copy = path / "runs" / run
+    words = [word for found in COMMANDS.values() for command in found for word in command.words]
+    for run in {word.removeprefix("model=") for word in words if word.startswith("model=runs/")}:
+        copy = path / run
         shutil.copytree(FIXTURE, copy)
         config = (copy / "config.yaml").read_text(encoding="utf-8")
         config = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config)
         (copy / "config.yaml").write_text(config, encoding="utf-8")
     lines = "a b c\nd e f g\n"
+    shutil.copy(path / "train.tsv", path / "text.tsv")
     texts = ("in.en", "in.txt", "src.en", "out.de", "ref.de", "sysA.de", "sysB.de", "a.de", "b.de")
     for file in texts:
         (path / file).write_text(lines)
@@ -228,7 +231,10 @@ def test_commands_run(page: Path, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", COMMANDS, ids=name)
-def test_settings_in_commands_exist(page: Path) -> None:
+def test_settings_in_commands_exist(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     for command in COMMANDS[page]:
         words = [word for word in command.arguments if word not in ("--cfg", "job")]
         if not [word for word in words if word.startswith("-")]:
