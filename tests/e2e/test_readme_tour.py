@@ -102,7 +102,19 @@ def commands(page: Path) -> list[Command]:
     return result
 
 
-COMMANDS = {page: found for page in MANUAL if (found := commands(page))}
+def all_commands() -> dict[Path, list[Command]]:
+    """The commands of each page, without those of an earlier page."""
+    found: dict[Path, list[Command]] = {}
+    seen: list[list[str]] = []
+    for page in MANUAL:
+        new = [command for command in commands(page) if command.words not in seen]
+        seen += [command.words for command in new]
+        if new:
+            found[page] = new
+    return found
+
+
+COMMANDS = all_commands()
 ELSEWHERE = ("hf://", "testset=", "-", "ensemble=", "tag=", "format=argos", "compute_type=")
 """Commands with these need a network, another model or another library, or are Hydra's own."""
 
