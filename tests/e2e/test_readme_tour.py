@@ -92,13 +92,12 @@ def commands(page: Path) -> list[Command]:
         texts = re.findall(r"<<'END'\n(.*?)^END$", code, re.MULTILINE | re.DOTALL)
         code = re.sub(r"<<'END'\n.*?^END$", "<<END", code, flags=re.MULTILINE | re.DOTALL)
         lines = [shlex.split(line, comments=True) for line in code.splitlines()]
+        output = block.output if len(lines) == 1 else None
         for words in lines:
             if words and words[0] in MODULES and not {"-m", "…"}.intersection(words):
                 here = texts.pop(0) if "<<END" in words else None
                 words = [word for word in words if word != "<<END"]
-                result.append(
-                    Command(page, words, here, block.output if lines == [words] else None)
-                )
+                result.append(Command(page, words, here, output))
     return result
 
 
