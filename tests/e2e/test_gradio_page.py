@@ -1,4 +1,4 @@
-"""The page to try a model on: the lines of the README and of a model card, in headless Chromium."""
+"""The page to try a model on: the lines of a page and of a model card, in headless Chromium."""
 
 import json
 import os
@@ -43,16 +43,15 @@ def lines_of(page: Path) -> str:
     """The block of code of a page that imports gradio."""
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", page.read_text("utf-8"), re.M | re.DOTALL)
     (lines,) = (block for block in blocks if "import gradio" in block)
-    assert len([line for line in lines.splitlines() if line]) == 5
     return str(lines)
 
 
-@pytest.mark.parametrize("of", ["README", "model card"])
+@pytest.mark.parametrize("of", ["configs/README.md", "model card"])
 def test_a_page_translates(tmp_path: Path, of: str) -> None:
     model = tmp_path / "runs/quickstart"
     shutil.copytree(FIXTURE, model)
-    if of == "README":
-        code = lines_of(ROOT / "README.md")
+    if of != "model card":
+        code = lines_of(ROOT / of)
     else:
         write_model_card(model, None)
         code = lines_of(model / "README.md")
