@@ -105,7 +105,14 @@ def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[R
     env["MASTER_PORT"] = str(free_port())
     return [
         Running(
-            module, argv, folder / f"rank{rank}", None, **env, RANK=str(rank), LOCAL_RANK=str(rank)
+            module,
+            argv,
+            folder / f"rank{rank}",
+            None,
+            None,
+            **env,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
         )
         for rank in range(size)
     ]
