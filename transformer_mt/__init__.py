@@ -5,7 +5,7 @@ The commands as functions::
     from transformer_mt import Translator, compose, train
 
     result = train(compose(["experiment=quickstart"]))
-    print(Translator.load(result.run_dir).translate(["A man sleeps."]))
+    print(Translator.load(result.run_dir).translate(["The bag is big."]))
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """The extension points: names that settings accept, and where each is implemented.
 
 This is the only list of these names: settings are checked against it, ``--help`` and
-``configs/README.md`` print it. A value is a path, ``package.module:name``, which
+``transformer_mt/config/README.md`` print it. A value is a path, ``package.module:name``, which
 ``pkgutil.resolve_name`` imports when it is used, so that ``--help`` needs no PyTorch.
 """
 

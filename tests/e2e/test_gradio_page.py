@@ -1,4 +1,4 @@
-"""The page to try a model on: the lines of the README and of a model card, in headless Chromium."""
+"""The page to try a model on: the lines of a page and of a model card, in headless Chromium."""
 
 import json
 import os
@@ -46,12 +46,12 @@ def lines_of(page: Path) -> str:
     return str(lines)
 
 
-@pytest.mark.parametrize("of", ["README", "model card"])
+@pytest.mark.parametrize("of", ["configs/README.md", "model card"])
 def test_a_page_translates(tmp_path: Path, of: str) -> None:
     model = tmp_path / "runs/quickstart"
     shutil.copytree(FIXTURE, model)
-    if of == "README":
-        code = lines_of(ROOT / "README.md")
+    if of != "model card":
+        code = lines_of(ROOT / of)
     else:
         write_model_card(model, None)
         code = lines_of(model / "README.md")

@@ -1,55 +1,295 @@
-"""The code in the README runs as it is printed there, and links in all pages lead somewhere."""
+"""The pages: commands and code run and print what is shown, and links lead somewhere.
+
+A block without a language that follows a block of code is its output; numbers are compared up to
+rounding. Commands run on a tiny model, and those for ``runs/quickstart`` also on that model, if
+``scripts/quickstart`` has run in the checkout; the slow tests train it.
+"""
 
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.training_runs import Running
+from support.training_runs import Running, write_corpus
+
+from transformer_mt import compose
 
 FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
-SECTIONS = ["The paper, running", "From Python"]
+MODULES: dict[str, Any] = {
+    "mt-train": "train",
+    "mt-translate": "translate",
+    "mt-eval": "evaluate",
+    "mt-export": "export",
+}
+PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(".")]
+MANUAL = [path for path in PAGES if path.name == "README.md"]
+TOURS = [ROOT / "transformer_mt/model/README.md", ROOT / "README.md"]
+"""Pages with Python to paste and its output."""
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
-def blocks(section: str, language: str) -> list[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (body,) = re.findall(rf"^##+ {section}\n(.*?)^##", text, re.MULTILINE | re.DOTALL)
-    return re.findall(rf"^```{language}\n(.*?)^```", body, re.MULTILINE | re.DOTALL)
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with a trained model in the place where quickstart leaves one."""
-    shutil.copytree(FIXTURE, tmp_path / "runs/quickstart")
-    return tmp_path
+@dataclass
+class Block:
+    code: str
+    output: str | None
+    """What the page shows below the code."""
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_each_block_can_be_pasted_into_python(section: str, folder: Path) -> None:
-    code = "".join(blocks(section, "python"))
-    assert code.count("import") >= 2
-    code = 'import matplotlib\nmatplotlib.use("agg")\n' + code
+def blocks(page: Path, language: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [*FENCED.finditer(text), None]
+    result = []
+    for block, following in pairwise(found):
+        assert block is not None
+        if block[1] == language:
+            output = None
+            if following and not following[1] and not text[block.end() : following.start()].strip():
+                output = following[2]
+            result.append(Block(block[2], output))
+    return result
+
+
+@dataclass
+class Command:
+    page: Path
+    words: list[str]
+    output: str | None
+    """What the page shows, if the command is a block of its own."""
+
+    @property
+    def arguments(self) -> list[str]:
+        """Without redirections, and without what a pipe does with the output."""
+        words = [*self.words[1:], "|"]
+        words = words[: words.index("|")]
+        skipped = {
+            i + j for i, word in enumerate(words) if word in ("<", ">", "2>") for j in (0, 1)
+        }
+        return [word for i, word in enumerate(words) if i not in skipped]
+
+    def __str__(self) -> str:
+        return f"{name(self.page)}: {shlex.join(self.words)}"
+
+
+def commands(page: Path) -> list[Command]:
+    """The ``mt-…`` commands of a page that can be run as they stand."""
+    result = []
+    for block in blocks(page, "bash"):
+        lines = block.code.replace("\\\n", " ").splitlines()
+        output = block.output if len(lines) == 1 else None
+        for words in (shlex.split(line, comments=True) for line in lines):
+            if words and words[0] in MODULES and not {"-m", "…"}.intersection(words):
+                result.append(Command(page, words, output))
+    return result
+
+
+def all_commands() -> dict[Path, list[Command]]:
+    """The commands of each page, without those of an earlier page."""
+    found: dict[Path, list[Command]] = {}
+    seen: list[list[str]] = []
+    for page in MANUAL:
+        new = [command for command in commands(page) if command.words not in seen]
+        seen += [command.words for command in new]
+        if new:
+            found[page] = new
+    return found
+
+
+COMMANDS = all_commands()
+ELSEWHERE = ("hf://", "testset=", "-", "ensemble=", "tag=", "format=argos", "compute_type=")
+"""Commands with these need a network, another model or another library, or are Hydra's own."""
+
+
+def runs_here(command: Command) -> bool:
+    given = [word for word in command.words[1:] if word.startswith(ELSEWHERE) or "hf://" in word]
+    return command.words[0] != "mt-train" and not given
+
+
+def same(printed: str, shown: str, tolerance: float = 1e-6) -> bool:
+    """Whether the output is what a page shows."""
+    numbers = [float(number.replace(",", "")) for number in NUMBER.findall(printed)]
+    expected = [float(number.replace(",", "")) for number in NUMBER.findall(shown)]
+    return NUMBER.sub("#", printed) == NUMBER.sub("#", shown) and numbers == pytest.approx(
+        expected, rel=0.02, abs=tolerance
+    )
+
+
+def test_comparison_of_outputs() -> None:
+    assert same("loss 1.41 of 1,000\n", "loss 1.42 of 1,000\n")
+    assert not same("loss 1.41\n", "loss 1.31\n")
+    assert not same("loss 1.41\n", "ppl 1.41\n")
+    assert not same("1\n2\n", "1\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages name, and a tiny model where they have theirs."""
+    path = tmp_path_factory.mktemp("reader")
+    write_corpus(path)
+    words = [word for found in COMMANDS.values() for command in found for word in command.words]
+    for run in {word.removeprefix("model=") for word in words if word.startswith("model=runs/")}:
+        copy = path / run
+        shutil.copytree(FIXTURE, copy)
+        config = (copy / "config.yaml").read_text(encoding="utf-8")
+        config = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config)
+        (copy / "config.yaml").write_text(config, encoding="utf-8")
+    lines = "a b c\nd e f g\n"
+    shutil.copy(path / "train.tsv", path / "text.tsv")
+    texts = ("in.en", "in.txt", "src.en", "out.de", "ref.de", "sysA.de", "sysB.de", "a.de", "b.de")
+    for file in texts:
+        (path / file).write_text(lines)
+    for file in ("page", "page.html"):
+        (path / file).write_text("<html><body><p>a <b>b</b> c</p></body></html>")
+    (path / "de.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "a b c"\nmsgstr ""\n')
+    xliff = '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="f"'
+    unit = '<body><trans-unit id="1"><source>a b</source></trans-unit></body>'
+    text = (
+        f'{xliff} source-language="en" target-language="de" datatype="text">{unit}</file></xliff>'
+    )
+    for file in ("file.xlf", "in.xlf"):
+        (path / file).write_text(text)
+    shutil.copy(path / "de.po", path / "in.po")
+    return path
+
+
+@pytest.fixture(
+    scope="module", params=["as it is", pytest.param("trained", marks=pytest.mark.slow)]
+)
+def quickstart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the quick start has left its model, and perhaps the log of its training."""
+    path = tmp_path_factory.mktemp("quickstart")
+    if request.param == "trained":
+        command = [sys.executable, "-m", "transformer_mt.cli", "train", "experiment=quickstart"]
+        done = subprocess.run(command, cwd=path, capture_output=True, text=True, check=True)
+        (path / "log").write_text(done.stderr)
+    elif (ROOT / "runs/quickstart/test.json").exists():
+        (path / "runs").mkdir()
+        (path / "runs/quickstart").symlink_to(ROOT / "runs/quickstart")
+    else:
+        pytest.skip("scripts/quickstart has not run here")
+    return path
+
+
+def printed_by(page: Path, cwd: Path) -> list[tuple[Block, str]]:
+    """What each Python block of a page prints, pasted into one interpreter after the other."""
+    found = blocks(page, "python")
+    end = "\nprint('\\x1e', end='')\n"
+    code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(b.code + end for b in found)
     done = subprocess.run(
-        [sys.executable, "-i"], input=code, cwd=folder, capture_output=True, text=True, timeout=120
+        [sys.executable, "-i"], input=code, cwd=cwd, capture_output=True, text=True, timeout=120
     )
     assert "Error" not in done.stderr, done.stderr
     assert done.returncode == 0
-    assert done.stdout
-    for name in re.findall(r'"(\w+\.png)"', code):
-        content = (folder / name).read_bytes()
-        assert content.startswith(b"\x89PNG"), name
-        assert len(content) > 10_000, name
+    return list(zip(found, done.stdout.split("\x1e")[:-1], strict=True))
+
+
+@pytest.mark.parametrize("page", TOURS, ids=name)
+def test_python_blocks_can_be_pasted(page: Path, folder: Path) -> None:
+    for block, printed in printed_by(page, folder):
+        assert bool(printed) == bool(block.output), block.code
+        if "runs/" not in block.code:
+            assert same(printed, block.output or ""), f"{block.code}\n{printed}"
+        for picture in re.findall(r'"(\w+\.png)"', block.code):
+            content = (folder / picture).read_bytes()
+            assert content.startswith(b"\x89PNG"), picture
+            assert len(content) > 10_000, picture
+
+
+def run(command: Command, cwd: Path, out: Path, text: str = "") -> str:
+    """Runs a command; returns what it prints. The text is its standard input, unless it has one."""
+    for word in command.arguments:  # an earlier command may have written it
+        if word.startswith("output=") and (cwd / word.removeprefix("output=")).is_dir():
+            shutil.rmtree(cwd / word.removeprefix("output="))
+    stdin = out.with_name(f"{out.name}.stdin")
+    stdin.write_text(text)
+    if "<" in command.words:
+        stdin = cwd / command.words[command.words.index("<") + 1]
+    module = MODULES[command.words[0]]
+    status, printed, err = Running(module, command.arguments, out, cwd, stdin).wait()
+    assert status == 0, err
+    return printed
+
+
+@pytest.mark.parametrize("page", COMMANDS, ids=name)
+def test_commands_run(page: Path, folder: Path, tmp_path: Path) -> None:
+    for number, command in enumerate(filter(runs_here, COMMANDS[page])):
+        run(command, folder, tmp_path / str(number))
+        for word in command.words:
+            key, _, file = word.partition("=")
+            if key in ("output", "report", "attention_html", "attention_png"):
+                assert (folder / file).exists(), command
+
+
+@pytest.mark.parametrize("page", COMMANDS, ids=name)
+def test_settings_in_commands_exist(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    for command in COMMANDS[page]:
+        words = [word for word in command.arguments if word not in ("--cfg", "job")]
+        if not [word for word in words if word.startswith("-")]:
+            compose(words, MODULES[command.words[0]])
+
+
+def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path) -> None:
+    for page in TOURS:
+        for block, printed in printed_by(page, quickstart):
+            if "runs/quickstart" in block.code:
+                assert same(printed, block.output or "", 0.05), f"{block.code}\n{printed}"
+    checked = 0
+    everything = [command for found in COMMANDS.values() for command in found]
+    for number, command in enumerate(everything):
+        if "model=runs/quickstart" in command.words and command.output:
+            printed = run(command, quickstart, tmp_path / str(number))
+            assert same(printed, command.output, 1), f"{command}\n{printed}"
+            checked += 1
+    assert checked
+
+
+def test_output_of_the_quick_start(quickstart: Path, tmp_path: Path) -> None:
+    """The block below ``scripts/quickstart``, its translations and log; sentences to try."""
+    (shown,) = [b.output for b in blocks(ROOT / "README.md", "bash") if "quickstart  " in b.code]
+    assert shown is not None
+    pairs = re.findall(r"^ +(\S.*)\n +→ (.*)$", shown, re.MULTILINE)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.partition("| try | translation |\n|---|---|\n")[2].partition("\n\n")[0]
+    to_try = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    assert len(to_try) == 5
+    pairs += [(source, target) for source, target in to_try]
+    command = Command(ROOT, ["mt-translate", "model=runs/quickstart"], None)
+    text = "".join(f"{source}\n" for source, _ in pairs)
+    printed = run(command, quickstart, tmp_path / "out", text)
+    assert printed.splitlines() == [target for _, target in pairs]
+    log = quickstart / "log"
+    if log.exists():
+        found = {form_of(line) for line in log.read_text().splitlines()}
+        lines = [line for line in shown.splitlines() if re.search("^model:| loss ", line)]
+        assert len(lines) >= 3
+        assert [line for line in lines if form_of(line) not in found] == []
+
+
+def form_of(line: str) -> str:
+    """A line of the log without its numbers, the time left, and a share that is often 0."""
+    return NUMBER.sub("#", re.sub(r" wait \d+%| <.*", "", line))
 
 
 def test_printed_attention_weights_match_the_description(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, second = blocks(SECTIONS[0], "python")[:2]
-    exec(first + second, {})
+    first, second = blocks(TOURS[0], "python")[:2]
+    exec(first.code + second.code, {})
     printed = capsys.readouterr().out.splitlines()
     rows = [[float(x) for x in re.findall(r"[\d.]+", row)] for row in printed]
     rows = [row for row in rows if row]
@@ -59,29 +299,28 @@ def test_printed_attention_weights_match_the_description(
     ]
 
 
-def test_attention_command_writes_page_and_image(folder: Path) -> None:
-    (command,) = blocks(SECTIONS[0], "bash")
-    name, *arguments = shlex.split(command.replace("\\\n", " "))
-    assert name == "mt-eval"
-    status, _, err = Running("evaluate", arguments, folder / "output", cwd=folder).wait()
-    assert status == 0, err
-    assert (folder / "attention.png").read_bytes().startswith(b"\x89PNG")
-    assert "<html" in (folder / "attention.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_linked_files_and_headings_exist(page: Path) -> None:
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    missing = []
+    for file, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+        target = page.parent / file if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            missing.append(f"{file}#{anchor}")
+    assert missing == []
 
 
-PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(".")]
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_linked_files_exist(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    assert [name for name in targets if not (page.parent / name).exists()] == []
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_files_and_symbols_in_the_tables_exist() -> None:
-    """From paper to code (README), and where to add what (CONTRIBUTING)."""
+    """From paper to code (README and package), and where to add what (CONTRIBUTING)."""
     checked = 0
-    for page in ("README.md", "CONTRIBUTING.md"):
+    for page in ("README.md", "transformer_mt/README.md", "CONTRIBUTING.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         rows = re.findall(r"^\| (?:eq|§|Table|Figure|an? ).*$", text, re.MULTILINE)
         for path, symbols in re.findall(
@@ -96,4 +335,4 @@ def test_files_and_symbols_in_the_tables_exist() -> None:
                     f"{path}: {symbol}"
                 )
             checked += 1
-    assert checked > 50
+    assert checked > 60

@@ -1,4 +1,4 @@
-"""The table of model settings in ``configs/README.md``: engines and exports agree, or refuse."""
+"""The table of model settings in ``cli/README.md``: engines and exports agree, or refuse."""
 
 import re
 from dataclasses import fields, replace
@@ -10,12 +10,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, write_model
+from support.paths import ROOT
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, model_folder, run_layout
 from transformer_mt.batch import Packed
-from transformer_mt.config import ExportJob, ModelConfig, config_dir
+from transformer_mt.config import ExportJob, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -26,7 +27,7 @@ SMALL: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_ff
 
 def table() -> dict[str, list[str]]:
     """The settings of each row, and its entries: PyTorch, CTranslate2, transformers."""
-    page = (config_dir() / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "transformer_mt/cli/README.md").read_text(encoding="utf-8")
     _, rows = page.split("| settings | `engine=torch` |", 1)
     cells = [line.split(" | ") for line in rows.split("\n\n")[0].splitlines()[2:]]
     return {

@@ -42,29 +42,39 @@ RECIPE = [
 ]
 
 
-def _serve(module: str, argv: list[str], out: Path, cwd: Path, env: dict[str, str]) -> None:
+def _serve(
+    module: str, argv: list[str], out: Path, cwd: Path, stdin: Path | None, env: dict[str, str]
+) -> None:
     """Runs a command in a process that has imported its modules."""
     os.chdir(cwd)
     os.environ.update(env)
     torch.set_num_threads(1)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
+    if stdin is not None:
+        os.dup2(os.open(stdin, os.O_RDONLY), 0)
     sys.argv = [module, *argv]
     getattr(entry_points, module)()
 
 
 class Running:
-    """A running command (train, translate or evaluate), forked from the server."""
+    """A running command (train, translate, evaluate or export), forked from the server."""
 
     def __init__(
-        self, module: str, argv: list[str], out: Path, cwd: Path | None = None, **env: str
+        self,
+        module: str,
+        argv: list[str],
+        out: Path,
+        cwd: Path | None = None,
+        stdin: Path | None = None,
+        **env: str,
     ):
         out.mkdir()
         for name in ("out", "err"):
             (out / name).touch()
         self._out = out
         self.process: ForkServerProcess = fork_server.context().Process(
-            target=_serve, args=(module, argv, out, cwd or Path.cwd(), env)
+            target=_serve, args=(module, argv, out, cwd or Path.cwd(), stdin, env)
         )
         self.process.start()
 
@@ -95,7 +105,14 @@ def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[R
     env["MASTER_PORT"] = str(free_port())
     return [
         Running(
-            module, argv, folder / f"rank{rank}", None, **env, RANK=str(rank), LOCAL_RANK=str(rank)
+            module,
+            argv,
+            folder / f"rank{rank}",
+            None,
+            None,
+            **env,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
         )
         for rank in range(size)
     ]

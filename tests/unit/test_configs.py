@@ -15,7 +15,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
-from settings_reference import reference
+from settings_reference import PAGE, reference
 
 from transformer_mt.config import (
     JOBS,
@@ -346,7 +346,8 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
             sources = any(isinstance(item, dict) for item in value)
             assert listed[key] == ("[...]" if sources else f"[{','.join(value)}]"), key
         elif isinstance(value, str):
-            assert listed[key] == (value or "???"), key
+            required = "NAME" if key == "format" else "FOLDER"
+            assert listed[key] == (value or required), key
         else:
             assert json.loads(listed[key]) == value, key
 
@@ -388,8 +389,8 @@ def test_every_setting_has_a_meaning(command: Command) -> None:
 
 
 def test_reference_is_up_to_date() -> None:
-    """``scripts/settings_reference.py`` rewrites configs/README.md."""
-    page = (config_dir() / "README.md").read_text(encoding="utf-8")
+    """``scripts/settings_reference.py`` rewrites transformer_mt/config/README.md."""
+    page = PAGE.read_text(encoding="utf-8")
     assert page == reference(page)
 
 

@@ -53,8 +53,8 @@ class SourceConfig:
     """
 
     src: str | None = None
-    """Text file of source sentences, one per line. It may be compressed (``.gz``, ``.xz``,
-    ``.bz2``, ``.zst``)."""
+    """Text file of source sentences, one per line, plain or compressed (``.gz``, ``.xz``, ``.bz2``,
+    ``.zst``)."""
     tgt: str | None = None
     """Text file of target sentences, line-aligned with ``src``."""
     tsv: str | None = None
@@ -65,33 +65,34 @@ class SourceConfig:
     parquet: str | None = None
     """Parquet file with the same columns as ``jsonl``."""
     tmx: str | None = None
-    """Translation memory (TMX 1.1 to 1.4b), of two or more languages. A language stands for its
-    variants, too: ``de`` for ``de-AT``. Formatting codes are dropped. It may be compressed."""
+    """Translation memory (TMX 1.1 to 1.4b) of two or more languages, plain or compressed. A
+    language includes its variants: ``de`` also reads ``de-AT``. Formatting codes are dropped."""
     hub: str | None = None
-    """Dataset on the Hugging Face hub, or a local copy of one."""
+    """Dataset on the Hugging Face Hub, or a local copy of one."""
     testset: str | None = None
-    """Test set of sacreBLEU, e.g. ``wmt19``. Of several references the first is used."""
+    """Test set that sacreBLEU downloads, e.g. ``wmt19``. If it has several references, the first is
+    used."""
     langs: str | None = None
     """Language pair of the test set, e.g. ``en-de``."""
     mtdata: str | None = None
-    """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. It must be
-    installed, e.g. with ``pipx install mtdata``."""
+    """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. Install
+    the program with ``pipx install mtdata``."""
     sample: str | None = None
-    """Split of the built-in sample: ``train``, ``valid``, ``test``."""
+    """Split of the built-in sample: ``train``, ``valid`` or ``test``."""
     config: str | None = None
-    """Configuration of the hub dataset, e.g. ``de-en``."""
+    """Configuration of the Hub dataset, e.g. ``de-en``."""
     split: str | None = None
-    """Split of the hub dataset, e.g. ``train``."""
+    """Split of the Hub dataset, e.g. ``train``."""
     revision: str | None = None
-    """Commit, tag or branch of the hub dataset."""
+    """Commit, tag or branch of the Hub dataset."""
     src_column: str | None = None
-    """Number from 1 (TSV, default 1) or name of the source column, for TMX a language such as
+    """Source column: a name, for TSV a number from 1 (default 1), for TMX a language such as
     ``de-AT``. The default name is the source language."""
     tgt_column: str | None = None
-    """Number from 1 (TSV, default 2) or name of the target column, for TMX a language. The default
+    """Target column: a name, for TSV a number from 1 (default 2), for TMX a language. The default
     name is the target language."""
     tag: str | None = None
-    """Symbol of the vocabulary that precedes each source text, e.g. ``<2fr>`` or ``>>fra<<``: the
+    """Put this symbol in front of every source text, e.g. ``<2fr>`` or ``>>fra<<``. It names the
     target language, the domain or the origin of the pairs."""
     src_lang: str | None = None
     """Language of the source side. null: ``data.src_lang``."""
@@ -187,43 +188,44 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Filters of the training data. Validation and test data are never filtered."""
 
     max_tokens: int = number(256, at_least=2, at_most=100_000)
-    """Maximum length of a side in subwords, end symbol included. Longer pairs are dropped and
+    """Drop pairs with more subwords than this on a side, end symbol included. Dropped pairs are
     counted."""
     max_ratio: float | None = number(None, at_least=1)
-    """Maximum length ratio of the two sides, in subwords, of which the longer side may have 5 more.
-    null: no limit."""
+    """Drop pairs whose sides differ in length by more than this factor, in subwords. A difference
+    of up to 5 subwords is always allowed. null: no limit."""
     drop_garbled: bool = False
-    """Drops pairs with control characters or in a broken encoding. Also with replacement and
-    private-use characters."""
+    """Drop pairs with control characters or a broken encoding. Replacement and private-use
+    characters count as well."""
     drop_markup: bool = False
-    """Drops pairs with HTML tags or entities."""
+    """Drop pairs with HTML tags or entities."""
     drop_identical: bool = False
-    """Drops pairs with equal sides. Case, spaces and punctuation are ignored."""
+    """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
     max_character_repeats: int | None = number(None, at_least=1)
-    """Maximum repetitions of a character in a row. null: no limit."""
+    """Drop pairs with a character repeated more often in a row. null: no limit."""
     max_word_repeats: int | None = number(None, at_least=1)
-    """Maximum repetitions of a word in a row. Also of a phrase of up to four words. null: no
-    limit."""
+    """Drop pairs with a word, or a phrase of up to four words, repeated more often in a row. null:
+    no limit."""
     min_word_length: float | None = number(None, at_least=0)
-    """Minimum mean word length of a side, in characters. Only for languages that put spaces
-    between words. null: no limit."""
+    """Drop pairs with a shorter mean word length, in characters. Applies to languages that put
+    spaces between words. null: no limit."""
     max_word_length: float | None = number(None, at_least=0)
-    """Maximum mean word length of a side, in characters. Only for languages that put spaces
-    between words. null: no limit."""
+    """Drop pairs with a longer mean word length, in characters. Applies to languages that put
+    spaces between words. null: no limit."""
     min_script_share: float | None = number(None, at_least=0, at_most=1)
-    """Minimum share of letters in the language's script. 0 to 1; null: not checked."""
+    """Drop pairs with a smaller share of letters in the script of their language. 0 to 1; null: not
+    checked."""
     min_language_probability: float | None = number(None, at_least=0, at_most=1)
-    """Minimum probability that a side is in its language. 0 to 1; null: not checked. Needs the
-    ``langid`` extra."""
+    """Drop pairs with a side that is less probably in its language. 0 to 1; null: not checked.
+    Needs the extra ``langid``."""
     drop_held_out: bool = False
-    """Drops pairs that overlap the validation or test set. One side in it is enough; case, spaces
-    and punctuation are ignored."""
+    """Drop pairs whose source or target is in the validation or test set. Case, spaces and
+    punctuation are ignored."""
     deduplicate: bool = False
-    """Drops exact repetitions of a pair."""
+    """Keep only one copy of each pair."""
     deduplicate_sources: bool = False
-    """Keeps only the first pair of each source sentence."""
+    """Keep only the first pair of each source sentence."""
     deduplicate_targets: bool = False
-    """Keeps only the first pair of each target sentence."""
+    """Keep only the first pair of each target sentence."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -235,44 +237,44 @@ class DataConfig(Checked, prefix="data."):
     tgt_lang: str = MISSING
     """Target language code. Also its default column name."""
     mirror: str | None = None
-    """Folder with downloaded hub datasets. ``hub: wmt/wmt14`` is then read from its subfolder
-    ``wmt/wmt14``, without a connection."""
+    """Read Hub datasets from copies in this folder, without a connection. ``hub: wmt/wmt14`` is
+    read from its subfolder ``wmt/wmt14``."""
     train: list[SourceConfig] = field(default_factory=list)
     """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
-    """Repetitions per epoch of each source, e.g. ``[1, 0.5]``. Empty: each pair once."""
+    """Repeat each source this often per epoch, e.g. ``[1, 0.5]``. Empty: each pair once."""
     temperature: float = number(1.0, at_least=1)
-    """Sampling temperature T of the training sources. T > 1 repeats small sources: a pair of a
-    source with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N: size of the largest source.
-    Not together with ``weights``."""
+    """Repeat small training sources more often, by a sampling temperature T > 1. A pair of a source
+    with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N is the size of the largest source. It
+    cannot be combined with ``weights``."""
     window_pairs: int = number(2_300_000, at_least=1)
-    """Minimum number of pairs that are planned and read together. A corpus of twice as many or more
-    is divided at random into shards when it is encoded. Bounds memory."""
+    """Split corpora of twice this many pairs or more into shards, to bound memory. The split is
+    random, and made when the corpus is encoded."""
     valid: list[SourceConfig] = field(default_factory=list)
     """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
-    """Test sources, scored once at the end. May be empty."""
+    """Test sources, scored once at the end. The list may be empty."""
     valid_pairs: int | float | None = number(None, above=0)
-    """Validation pairs to take out of the training sources, instead of ``valid``. A number, such as
-    ``2000``, or a share below 1, such as ``0.01``. They are chosen at random, by a hash of each
-    pair, from those that pass the filters. No training pair has one of their sides; case, spaces
-    and punctuation are ignored (``cleaning.drop_held_out`` is on). The run folder has them as text,
-    such as ``data/valid.en``."""
+    """Take this many validation pairs out of the training sources, instead of ``valid``. A number,
+    such as ``2000``, or a share below 1, such as ``0.01``. They are chosen at random, by a hash of
+    each pair, from those that pass the filters. No training pair has one of their sides; case,
+    spaces and punctuation are ignored (``cleaning.drop_held_out`` is on). The run folder has them
+    as text, such as ``data/valid.en``."""
     test_pairs: int | float | None = number(None, above=0)
-    """Test pairs to take out of the training sources, instead of ``test``, as ``valid_pairs``."""
+    """Take this many test pairs out of the training sources, instead of ``test``, as
+    ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     augment: str = one_of("none", SOURCE_NOISES)
-    """Noise on training sources. ``standard``: each of six kinds on 2% or 5% of the pairs, drawn
-    again each epoch; targets stay as they are."""
+    """Add noise to a share of the training sources, drawn again in every epoch. ``standard`` adds
+    each of six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
     normalization: str = one_of("none", "nfc", "standard", "moses", "moses_lowercase")
-    """Text normalisation, in training, validation and translation. ``nfc`` composes accents;
+    """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
-    control characters; ``moses`` writes Moses' punctuation, as MarianMT expects it;
-    ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k
-    scores."""
+    control characters; ``moses`` normalises punctuation with Moses' rules, as MarianMT expects it;
+    ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k scores."""
     workers: int | None = number(None, at_least=0, at_most=4096)
-    """Processes that clean, encode, and sample pairs (``data.augment``, ``tokenizer.sampling``).
-    null: one per core; 0: none besides the main process."""
+    """Clean, encode and sample pairs in this many processes (``data.augment``,
+    ``tokenizer.sampling``). null: one per core; 0: none besides the main process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -359,23 +361,26 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     """SentencePiece vocabulary, shared by both languages (§5.1) or one for each."""
 
     joint: bool = True
-    """Whether both languages share one vocabulary (§5.1). With ``false``, as for two scripts, each
-    has its own of ``vocab_size`` pieces, and ``model.tied_embeddings`` must not be ``all``."""
+    """Share one vocabulary between both languages (§5.1). With ``false``, for example for two
+    scripts, each language has its own vocabulary of ``vocab_size`` pieces, and
+    ``model.tied_embeddings`` must not be ``all``."""
     type: str = one_of("bpe", "unigram")
-    """Subword model. The paper's is BPE."""
+    """Train the subword model by byte-pair encoding, as in the paper, or as a unigram language
+    model."""
     vocab_size: int = number(37000, at_least=8, at_most=10_000_000)
     """Number of pieces (§5.1), special symbols and bytes included."""
     character_coverage: float = number(1.0, at_least=0.98, at_most=1)  # as SentencePiece
-    """Share of characters that become pieces. The rest is spelled in bytes; 0.98 to 1."""
+    """Share of characters that become pieces. All others are spelled in bytes; 0.98 to 1."""
     byte_fallback: bool = True
-    """Encodes unknown characters as UTF-8 bytes, not ``<unk>``."""
+    """Encode unknown characters as UTF-8 bytes, not as ``<unk>``."""
     normalization: str = one_of("identity", "nmt_nfkc", "nfkc", "nfkc_cf")
-    """SentencePiece's normalisation rule. ``identity`` only merges runs of spaces; ``nmt_nfkc``
-    (SentencePiece's default), ``nfkc`` and ``nfkc_cf`` rewrite characters."""
+    """Let SentencePiece keep all characters (identity), or rewrite some by one of its rules.
+    ``identity`` only merges runs of spaces; ``nmt_nfkc`` is SentencePiece's default."""
     path: str | None = None
-    """Existing SentencePiece model to use, or a folder with one for each language, ``source.spm``
-    and ``target.spm``, and ``vocab.json`` if they share ids. null: train one."""
+    """Use an existing SentencePiece model, or a folder with one per language (``source.spm``,
+    ``target.spm``, and ``vocab.json`` if they share ids). null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
-    """Strength of subword regularisation, new each epoch; 0: off. ``bpe``: probability of dropping
-    a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``: α, the exponent of a
-    segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values vary more)."""
+    """Strength of subword regularisation (sampled again in every epoch); 0 = off. ``bpe``:
+    probability of dropping a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``:
+    α, the exponent of a segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values
+    vary more)."""

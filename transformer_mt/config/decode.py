@@ -19,12 +19,12 @@ class SearchConfig(Checked, prefix="decode."):
     beam_size: int = number(4, at_least=1, at_most=1000)
     """Number of beams; 1 is greedy search. The paper uses 4 (§6.1)."""
     length_penalty: float = number(0.6, at_least=0, at_most=10)  # larger values overflow
-    """α of the length penalty ((5 + |Y|) / 6)^α. From GNMT (Wu et al. 2016, eq. 14); the paper uses
-    0.6 (§6.1)."""
+    """Exponent α of the length penalty; larger values favour longer translations. Scores are
+    divided by ((5 + |Y|) / 6)^α (GNMT, Wu et al. 2016, eq. 14); the paper uses 0.6 (§6.1)."""
     max_extra_tokens: int = number(50, at_least=0, at_most=10_000)
-    """Maximum output length in tokens beyond the source's. The paper uses 50 (§6.1)."""
+    """Maximum output length in tokens beyond the length of the source. The paper uses 50 (§6.1)."""
     max_source_tokens: int = number(256, at_least=1, at_most=100_000)
-    """Lines with more tokens are translated in parts. ``mt-train`` sets it to
+    """Translate lines with more tokens in parts. ``mt-train`` sets it to
     ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
 
     @property
@@ -49,27 +49,26 @@ class DecodeConfig(SearchConfig):
     """Settings of a translation, of which a model folder records those of ``SearchConfig``."""
 
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
-    """Maximum number of tokens in a batch. null: 8192 on a CPU; on a GPU, as many as its memory
-    easily holds. Padding and beams count."""
+    """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU; on a
+    GPU, as many as its memory easily holds."""
     min_length: int = number(0, at_least=0, at_most=10_000)
     """Minimum number of tokens of a translation."""
     max_length: int | None = number(None, at_least=1)
     """Maximum number of tokens of a translation. null: no limit besides ``max_extra_tokens``."""
     no_repeat_ngram: int = number(0, at_least=0)
-    """Size of n-grams that may not repeat in a translation. 0 disables this n-gram blocking."""
+    """Never repeat an n-gram of this size in a translation; 0 = off."""
     sampling: bool = False
-    """Samples tokens at random instead of beam search, as for back-translation. A sample
+    """Sample tokens at random instead of searching, for example for back-translation. A sample
     depends on its line and the seed, not on the other lines."""
     temperature: float = number(1.0, above=0)
-    """Sampling: temperature of the distribution. Probabilities are raised to the power
-    1 / temperature."""
+    """With sampling: raise probabilities to the power 1 / temperature."""
     top_k: int = number(0, at_least=0)
-    """Sampling: number of the most probable tokens to draw from. 0: all."""
+    """With sampling: draw from this many of the most probable tokens; 0: from all."""
     top_p: float = number(1.0, above=0, at_most=1)
-    """Sampling: probability mass of the tokens to draw from. These are the fewest tokens that
-    together have at least this probability (nucleus sampling); 1 uses all."""
+    """With sampling: draw from the fewest tokens that together have this probability (nucleus
+    sampling); 1: from all."""
     seed: int = 1
-    """Sampling: random seed."""
+    """With sampling: random seed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

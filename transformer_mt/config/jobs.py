@@ -41,45 +41,46 @@ class TranslateJob(Checked):
     output: str | None = None
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
-    """Format. ``text`` and ``jsonl``, which has scores, are one line out for each line in; the
-    others are documents. ``auto`` follows the ending of ``input``, and is otherwise text. ``po``
-    needs the ``po`` extra."""
+    """Read and write plain lines, JSON lines with scores, or a document; auto follows the ending of
+    ``input``. ``text`` and ``jsonl`` write one line for each input line. ``po`` needs the extra
+    ``po``."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with
     ``sampling`` they are in random order."""
     engine: str = one_of("auto", ENGINES)
-    """Translation engine. ``auto`` is CTranslate2 where it is installed and can do the job, on a
-    CPU, and otherwise torch; they give the same translations, ties and rounding aside."""
+    """Translate with CTranslate2, which is faster on a CPU, or with PyTorch; auto chooses. ``auto``
+    chooses CTranslate2 on a CPU where it is installed and supports the model and the settings, and
+    otherwise torch; their translations are the same, apart from ties and rounding."""
     compute_type: str = one_of(*COMPUTE_TYPES)
-    """Data type of the computation. ``auto`` is bfloat16 on a GPU that has it, as in training, and
-    otherwise float32. ``fast`` is int8 where CTranslate2 can do the job, otherwise bfloat16 where
+    """Compute in float32, or faster and less precisely; auto takes bfloat16 on GPUs that have it,
+    else float32. ``fast`` uses int8 where CTranslate2 supports the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
     split: str = one_of("none", SPLIT_WRAPPERS)
-    """How lines are split. ``sentences`` translates the sentences of each line one by one."""
+    """Translate whole lines, or the sentences of each line one by one. ``sentences`` needs the
+    extra ``sentences``."""
     markup: str = one_of("text", MARKUP_WRAPPERS)
-    """Treatment of markup. ``keep`` preserves tags, placeholders and addresses; ``text`` translates
-    them like any other text."""
+    """Translate markup like any other text, or keep tags, placeholders and addresses as they
+    are."""
     tag: str | None = None
     """Tag of the lines, such as ``<2fr>`` or ``>>fra<<``, for a model trained with tags. A line
     that starts with a tag keeps its own."""
     device: str = one_of("auto", "cpu", "cuda")
-    """Device. ``auto`` is CUDA if there is a GPU."""
+    """Translate on this kind of device; auto takes the GPU if there is one."""
     step: int | None = None
-    """Training step of the checkpoint to use. null: the final, averaged weights."""
+    """Use the checkpoint of this update. null: the final, averaged weights."""
     ensemble: list[str] = field(default_factory=list)
-    """More models with the same vocabulary. All probabilities are averaged; the settings of
-    ``model`` are used."""
+    """More models with the same vocabulary, whose probabilities are averaged with those of
+    ``model``. The settings of ``model`` are used."""
     prefix: str | None = None
-    """File with the beginning of each line's translation, as many lines as the input. The last word
-    of a beginning may be continued, unless a space follows it."""
+    """File with forced beginnings of the translations, one per input line. The last word of a
+    beginning may be continued, unless a space follows it."""
     score: str | None = None
-    """File with translations to score, one per line; nothing is translated. It has as many lines as
-    the input."""
+    """Score the translations in this file, one per input line, instead of translating."""
     alignment: bool = False
-    """Adds word alignments to the output. It needs ``format=jsonl``."""
+    """Add word alignments to the output. Needs ``format=jsonl``."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Folder of converted models that cannot be stored with the model. ``~/.cache`` is
+    """Folder for converted models that cannot be stored with the model. ``~/.cache`` is
     ``$XDG_CACHE_HOME`` where that is set."""
     # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
@@ -146,61 +147,66 @@ class EvaluateJob(Checked):
     outputs: ClassVar = ("report", "attention_html", "attention_png")  # settings of files to write
 
     model: str | None = None
-    """Model folder, or ``hf://ORG/NAME[@REVISION]``; its own test set is translated and scored,
-    unless ``testset``, ``subset`` or ``references`` select another."""
+    """Model folder, or ``hf://ORG/NAME[@REVISION]``, whose own test set is translated and scored.
+    ``testset``, ``subset`` or ``references`` select another set."""
     subset: str | None = one_of("test", "valid", default=None)
-    """Set of the model's own data to score. null: test. ``valid`` is for choosing settings."""
+    """Score the model on its own test set, or on its validation set to choose settings. null:
+    test."""
     step: int | None = None
-    """Step of the checkpoint to load; null: the final model."""
+    """Score the checkpoint of this update; null: the final model."""
     beam_size: int | None = None
     length_penalty: float | None = None
     engine: str = one_of("auto", ENGINES)
-    """Translation engine, as in ``mt-translate``."""
+    """Translate with CTranslate2, which is faster on a CPU, or with PyTorch; auto chooses. As in
+    ``mt-translate``."""
     compute_type: str = one_of(*COMPUTE_TYPES)
-    """Data type of the computation, as in ``mt-translate``."""
+    """Compute in float32, or faster and less precisely, as in ``mt-translate``."""
     hypotheses: list[str] = field(default_factory=list)
-    """Files of translations, one for each system; the first is the baseline of the comparison."""
+    """Files of translations to score, one for each system; the first is the baseline of the
+    comparison."""
     references: list[str] = field(default_factory=list)
     """Files of reference translations; several files give each line several references."""
     source: str | None = None
-    """File of source sentences; with it, untranslated lines are reported."""
+    """File of source sentences; needed to detect untranslated lines."""
     testset: str | None = None
-    """sacreBLEU test set, such as ``wmt14/full``, instead of ``source`` and ``references``."""
+    """Score on this test set of sacreBLEU, such as ``wmt14/full``, instead of ``source`` and
+    ``references``."""
     langs: str | None = None
-    """Language pair of ``testset``, such as ``en-de``; null: that of ``tag``, or the model's."""
+    """Language pair of ``testset``, such as ``en-de``; null: that of ``tag``, or of the model."""
     tag: str | None = None
     """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
     own."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
-    """Metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references under the
-    model, per subword."""
+    """Compute these metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references
+    under the model, per subword."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
-    """BLEU on other scales. null: those that suit the system. ``paper``: tokenised, compounds split
-    (Table 2); ``lowercase_tokens``: published Multi30k scores."""
+    """Add BLEU by other protocols, on their own scales. null: chosen to fit the model. ``paper``:
+    tokenised, compounds split (Table 2); ``lowercase_tokens``: published Multi30k scores."""
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
     randomization: int | None = number(None, at_least=0, at_most=10_000_000)
-    """Trials of the paired randomisation test; null: 10000 when systems are compared, else 0."""
+    """Trials of the paired randomisation test; null: 10000 when systems are compared, otherwise
+    0."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     robustness: bool = False
-    """Scores the model on the test set as it is, and with each kind of noise of ``data.augment`` on
-    all source lines; by bleu and chrf unless ``metrics`` says otherwise."""
+    """Also score the model with each kind of noise on all source lines. The kinds are those of
+    ``data.augment``; the metrics are bleu and chrf unless ``metrics`` is set."""
     report: str | None = None
-    """HTML report to write: scores, charts, training curves and every sentence."""
+    """Write an HTML report here: scores, charts, training curves and every sentence."""
     attention: str | None = None
-    """Sentence to translate, whose attention weights are shown."""
+    """Show the attention weights of the translation of this sentence."""
     attention_html: str | None = None
-    """HTML page of attention weights to write."""
+    """Write an HTML page of attention weights here."""
     attention_png: str | None = None
-    """Image of attention weights to write."""
+    """Write an image of attention weights here."""
     format: str = one_of("text", "json")
-    """Output format."""
+    """Print tables, or JSON."""
     device: str = one_of("auto", "cpu", "cuda")
-    """Device. ``auto`` is CUDA if there is a GPU."""
+    """Translate on this kind of device; auto takes the GPU if there is one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -297,15 +303,15 @@ class ExportJob(Checked):
     model: str = ""
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; required."""
     format: str = one_of(EXPORT_FORMATS, default="")
-    """Format, required. ``transformers``: a folder that Hugging Face transformers loads without
-    this package. ``ctranslate2``: a folder that CTranslate2 loads. ``argos``: a package that Argos
-    Translate and LibreTranslate install. ``hub``: the files that a translation needs and a model
-    card, to upload to the Hugging Face Hub."""
+    """Write the model for this program or library; required. ``transformers``: a folder that
+    Hugging Face transformers loads without this package. ``ctranslate2``: a folder that CTranslate2
+    loads. ``argos``: a package that Argos Translate and LibreTranslate install. ``hub``: the files
+    that a translation needs and a model card, to upload to the Hugging Face Hub."""
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)
-    """Data type of the weights, for ``format=ctranslate2`` and ``argos``. null: float32, for argos
-    int8."""
+    """Store the weights in this type, for ``format=ctranslate2`` and ``argos``. null: float32, for
+    argos int8."""
 
     def __post_init__(self) -> None:
         require_given(bool(self.model), "no model given: set model=FOLDER (see --help)")

@@ -28,36 +28,37 @@ class ModelConfig(Checked, prefix="model."):
     d_v: int | None = number(None, **_SIZE)
     """Size of the values of a head (§3.2.2); null: d_model / num_heads."""
     dropout: float = number(0.1, at_least=0, below=1)
-    """Probability P_drop (§5.4), on the output of each sub-layer and on the sums of embeddings and
-    positional encodings."""
+    """Dropout probability P_drop (§5.4) on the output of each sub-layer and on the sums of
+    embeddings and positional encodings."""
     attention_dropout: float = number(0.0, at_least=0, below=1)
-    """Probability of dropout on the attention weights (§3.2.1), after the softmax; 0 in the paper's
+    """Dropout probability on the attention weights (§3.2.1), after the softmax. 0 in the paper's
     base model, 0.1 in the authors' later one (``experiment=base_v2``)."""
     activation_dropout: float = number(0.0, at_least=0, below=1)
-    """Probability of dropout within the feed-forward networks (§3.3), after the activation; 0 in
-    the paper's base model, 0.1 in the authors' later one."""
+    """Dropout probability in the feed-forward networks (§3.3), after the activation. 0 in the
+    paper's base model, 0.1 in the authors' later one."""
     attention_bias: bool = False
-    """Whether the four projections of attention (§3.2.2) have a bias, as in MarianMT."""
+    """Add a bias to the four projections of attention (§3.2.2), as in MarianMT."""
     activation: str = one_of("relu", "swish", "gelu")
-    """Activation of the feed-forward networks (§3.3). ``gelu`` is x Φ(x), not an approximation."""
+    """Activation of the feed-forward networks (§3.3); the paper's is ReLU. ``gelu`` is x Φ(x), not
+    an approximation."""
     norm: str = one_of("post", "pre")
-    """Layer normalisation. ``post``: LayerNorm(x + Sublayer(x)), as in the paper (§3.1); ``pre``:
-    x + Sublayer(LayerNorm(x))."""
+    """Normalise after each sub-layer, as in the paper (§3.1), or before it, which needs fewer
+    updates. ``post``: LayerNorm(x + Sublayer(x)); ``pre``: x + Sublayer(LayerNorm(x))."""
     layer_norm_eps: float = number(1e-6, above=0, at_most=1)
     """ε of layer normalisation, (x − μ) / √(σ² + ε); 1e-5 in MarianMT."""
     tied_embeddings: str = one_of("all", "decoder", "none")
-    """Which of the source embeddings, the target embeddings and the output layer share one matrix.
-    ``all``, as in the paper (§3.4), needs one vocabulary for both languages; ``decoder``: target
-    embeddings and output layer; ``none``: three separate matrices."""
+    """Share one matrix between both embeddings and the output layer (all, §3.4), between target
+    embeddings and output layer (decoder), or none. ``all`` needs one vocabulary for both
+    languages."""
     scale_embeddings: bool = True
-    """Whether embeddings are multiplied by √d_model (§3.4)."""
+    """Multiply embeddings by √d_model (§3.4)."""
     output_bias: bool = False
-    """Whether the output layer has a bias, as in MarianMT."""
+    """Add a bias to the output layer, as in MarianMT."""
     positions: str = one_of("sinusoidal", "learned")
-    """Positional encoding. Sinusoids are the paper's (§3.5); learned positions are row E of its
-    Table 3."""
+    """Add the paper's sinusoids to the embeddings (§3.5), or learn the positional encodings (Table
+    3, row E)."""
     max_positions: int = number(1024, at_least=1, at_most=10**7)
-    """Maximum number of learned positions; sinusoids have no limit."""
+    """Longest sentence with learned positions, in subwords; sinusoids have no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

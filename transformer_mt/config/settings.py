@@ -1,7 +1,7 @@
 """Every setting of a command with its default and meaning, read from the config dataclasses.
 
 The text under a field is the only place that says what a setting means. ``--help`` and
-``configs/README.md`` are generated from it, with the names that the setting accepts.
+``transformer_mt/config/README.md`` are generated from it, with the names that the setting accepts.
 """
 
 import ast
@@ -78,7 +78,9 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
         if group == "model":  # not a file: cli/compose.py replaces it by an experiment
-            meaning = "Model, vocabulary, batch and updates by the number of training pairs."
+            meaning = (
+                "Chooses model, vocabulary, batch size and updates for the size of your corpus."
+            )
             yield Setting("model=auto", None, meaning)
 
 
@@ -115,7 +117,10 @@ def _sections(
         if is_dataclass(hint):
             nested.append((cast(type, hint), key, text or _paragraph(hint.__doc__ or "")))
             continue
-        setting = Setting(key, _on_command_line(defaults.get(key)), text or search.get(key, ""))
+        default = _on_command_line(defaults.get(key))
+        if default == "":  # required
+            default = "NAME" if "names" in item.metadata else "FOLDER"
+        setting = Setting(key, default, text or search.get(key, ""))
         (own if text or key not in search else inherited).append(setting)
     yield Section(title or prefix, meaning or _paragraph(kind.__doc__ or ""), own)
     if inherited:
@@ -145,18 +150,16 @@ def field_docstrings(kind: type) -> dict[str, str]:
 
 
 def _with_names(text: str, names: list[str]) -> str:
-    """The text with a list of names at the end of its first sentence, before "null: …"."""
+    """The text with its names in brackets after the first sentence, before "null: …"."""
     if not names:
         return text
     first = first_sentence(text).partition(" null:")[0]
     quoted = [f"``{name}``" for name in names]
     listed = " or ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))
-    return f"{first.removesuffix('.')}: {listed}.{text[len(first) :]}"
+    return f"{first.removesuffix('.')} ({listed}).{text[len(first) :]}"
 
 
 def _on_command_line(value: Any) -> str:
-    if value == "":  # required
-        return "???"
     if isinstance(value, list):
         return f"[{','.join(value)}]" if all(isinstance(v, str) for v in value) else "[...]"
     if not isinstance(value, str):

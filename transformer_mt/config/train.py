@@ -20,14 +20,14 @@ class OptimizerConfig(Checked, prefix="optimizer."):
     """Adam (§5.3); the schedule sets the learning rate."""
 
     beta1: float = number(0.9, at_least=0, below=1)
-    """Adam's decay rate of the first moment (§5.3)."""
+    """Decay rate of Adam's first moment (§5.3)."""
     beta2: float = number(0.98, at_least=0, below=1)
-    """Adam's decay rate of the second moment (§5.3)."""
+    """Decay rate of Adam's second moment (§5.3)."""
     eps: float = number(1e-9, above=0)
-    """Adam's ε, added to the denominator (§5.3)."""
+    """ε in the denominator of Adam's update (§5.3)."""
     weight_decay: float = number(0.0, at_least=0)
-    """Decoupled weight decay of the weight matrices. Each update multiplies them by
-    1 − learning rate × weight decay."""
+    """Decoupled weight decay of the weight matrices. Each update multiplies them by 1 − learning
+    rate × weight decay."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -35,10 +35,10 @@ class ScheduleConfig(Checked, prefix="schedule."):
     """Learning rate as a function of the step (§5.3)."""
 
     name: str = one_of(SCHEDULES)
-    """Schedule. ``noam`` is the paper's formula, whose peak follows from ``model.d_model`` and
-    ``warmup_steps``; ``inverse_sqrt`` has the same shape and a given peak; ``linear`` falls
-    linearly to zero at the end of the run: at the limit of updates, epochs or hours that is reached
-    first."""
+    """Follow the paper's formula (noam), its shape with a peak of your choice (inverse_sqrt), or
+    decay linearly to zero (linear). The peak of ``noam`` follows from ``model.d_model`` and
+    ``warmup_steps``. ``linear`` reaches zero at the limit of updates, epochs or hours that ends the
+    run."""
     warmup_steps: int = number(4000, at_least=1)
     """Updates of linear warm-up (§5.3)."""
     peak_lr: float | None = number(None, above=0)
@@ -61,72 +61,71 @@ class TrainConfig(Checked, prefix="train."):
     seed: int = number(1, at_least=0, below=2**63)
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
-    """Model to fine-tune: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
+    """Fine-tune this model: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
     Weights, architecture, vocabulary and ``data.normalization`` come from it; dropout, optimizer
-    and schedule do not. Smaller numbers of layers, as ``model.num_decoder_layers=1``, take evenly
-    spaced ones of its layers."""
+    and schedule do not. With fewer layers, such as ``model.num_decoder_layers=1``, evenly spaced
+    layers are copied."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
-    """Maximum target tokens per update (§5.1). Counted over all devices and accumulation steps. A
+    """Maximum target tokens per update, over all devices (§5.1). Accumulation steps are included. A
     longer pair is an update of its own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
-    """Maximum tokens, of either side, per forward pass. null: 8192 on a CPU; on a GPU, as many as
-    its memory holds. Limits memory and changes no batch; dropout masks differ, as they do on
-    another number of devices."""
+    """Maximum tokens per forward pass and device, of either side, to limit memory. null: 8192 on a
+    CPU; on a GPU, as many as its memory holds. It changes no batch; dropout masks differ, as they
+    do on another number of devices."""
     max_steps: int = number(100000, at_least=1)
-    """Maximum number of updates (§5.2)."""
+    """Stop after this many updates (§5.2)."""
     max_epochs: int | None = number(None, at_least=1)
-    """Maximum number of epochs. null: no limit. Training stops at this or at ``max_steps``,
-    whichever is first."""
+    """Stop after this many epochs, or at ``max_steps`` if that comes first. null: no limit."""
     max_hours: float | None = number(None, above=0)
-    """Maximum hours of training and validation. null: no limit. Includes the time before an
-    interruption, but not the last validations and the test set. ``schedule=linear`` reaches its
-    end by then."""
+    """Stop after this many hours of training and validation. null: no limit. The time before an
+    interruption counts; the last validations and the test set do not. ``schedule=linear`` reaches
+    its end by then."""
     patience: int | None = number(None, at_least=1)
-    """Validations without improvement after which training stops. null: no limit. ``best_by``
-    defines improvement."""
+    """Stop after this many validations without improvement, as ``best_by`` measures it. null: no
+    limit."""
     best_by: str = one_of(VALIDATION_METRICS, "nll")
-    """Metric of the best validation. ``chrf`` is chrF2; ``nll`` is equivalent to perplexity, and
-    decides while BLEU is below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``,
-    ``bleu`` is computed on lower-case tokens, and recorded as ``lowercase_tokens``."""
+    """Compare validations by BLEU, chrF2 or perplexity (nll). Perplexity decides while BLEU is
+    below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``, ``bleu`` is computed on
+    lower-case tokens, and recorded as ``lowercase_tokens``."""
     final: str = one_of("average", "best")
-    """Final model. ``average``: of the last checkpoints (§6.1); ``best``: the checkpoint with the
-    best validation."""
+    """Make the final model the average of the last checkpoints (§6.1), or the best one by
+    validation."""
     label_smoothing: float = number(0.1, at_least=0, below=1)
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
-    """Whether to compile the training step. null: on GPUs with bf16. Batches then have one fixed
-    shape."""
+    """Compile the training step, which then has batches of one fixed shape. null: on GPUs with
+    bf16."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
-    """Data type of the computation. ``auto`` is bf16 on a GPU that has it, and on a CPU with
-    AMX or of AMD with AVX-512-BF16; fp16 on older GPUs with matrix units for it (V100, T4);
-    otherwise fp32. A resumed run keeps it. 16-bit types are used by autocast, fp16 with loss
-    scaling."""
+    """Compute in 32 bits or in mixed precision; auto takes bf16 where the hardware is fast at it.
+    That is a GPU with bf16, a CPU with AMX, and an AMD CPU with AVX-512-BF16. On older GPUs with
+    matrix units for fp16 (V100, T4), auto takes fp16. A resumed run keeps its choice. 16-bit types
+    use autocast, and fp16 loss scaling."""
     kernels: str = one_of("auto", "torch", "onednn")
-    """Library of the matrix products on a CPU. ``onednn`` is for fp32, as PyTorch uses it for bf16
-    anyway. ``auto`` is ``onednn`` on AMD with AVX-512, and ``torch``, which has MKL, elsewhere; a
-    resumed run keeps it."""
+    """Library for matrix products in fp32 on a CPU; auto takes the one that was faster on this kind
+    of CPU. It takes ``onednn`` on AMD with AVX-512, and ``torch``, which contains MKL, elsewhere; a
+    resumed run keeps its choice. PyTorch always uses oneDNN for bf16."""
     attention_kernel: str = one_of("auto", "flash", "short")
-    """Kernel of attention in a compiled step on a GPU. ``flash`` is FlashAttention; ``short`` is
-    made for sentences of up to 64 tokens, but no GPU has run it yet. ``auto`` is ``flash``."""
+    """Compute attention in a compiled step on a GPU by this kernel. ``flash`` is FlashAttention;
+    ``short`` is made for sentences of up to 64 tokens, but no GPU has run it yet. ``auto`` is
+    ``flash``."""
     clip_norm: float | None = number(None, above=0)
-    """Maximum gradient norm. null: no clipping. A gradient with a larger norm is scaled down to
-    it."""
+    """Scale gradients with a larger norm down to this norm. null: no clipping."""
     device: str = one_of("auto", "cpu", "cuda")
-    """Device. ``auto`` is CUDA if there is a GPU."""
+    """Train on this kind of device; auto takes the GPU if there is one."""
     log_every: int = number(100, at_least=1)
-    """Updates between two log lines."""
+    """Write a log line every this many updates."""
     interval: str = one_of("step", "epoch")
-    """Unit of ``validate_every`` and ``checkpoint_every``."""
+    """Count ``validate_every`` and ``checkpoint_every`` in updates or in epochs."""
     validate_every: int | None = number(None, at_least=1)
-    """Interval between validations. null: 1500 steps or 1 epoch. Each computes loss,
+    """Validate at this interval. null: 1500 updates, or 1 epoch. Each validation computes loss,
     perplexity, BLEU and chrF2, and saves a checkpoint. While BLEU on 100 evenly spaced sentences is
-    below 1, the model cannot translate yet, and their BLEU is the score."""
+    below 1, only these are translated, and their BLEU is the score."""
     checkpoint_every: int | None = number(None, at_least=1)
-    """Interval between checkpoints. null: 1.5% of the run, 1500 steps of 100000, as the paper's 10
-    minutes of 12 hours (§6.1)."""
+    """Save a checkpoint at this interval. null: 1.5% of the run, which is 1500 updates of 100000,
+    as the paper's 10 minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
-    """Number of checkpoints in the final average (§6.1), none of them from the warm-up. As many,
-    but at least two, are kept on disk, and the best."""
+    """Average this many checkpoints for the final model (§6.1), none of them from the warm-up. As
+    many, but at least two, are kept on disk, and the best one."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -134,11 +133,11 @@ class DistributedConfig(Checked, prefix="distributed."):
     """Data-parallel training."""
 
     processes: int | None = number(None, at_least=1, at_most=4096)
-    """Worker processes on this machine. null: one per visible GPU, or one on the CPU. Under
-    torchrun, its options decide."""
+    """Start this many worker processes on this machine. null: one per visible GPU, or one on the
+    CPU. Under torchrun, its options decide."""
     timeout_minutes: float = number(10.0, above=0, below=1_000_000)
-    """Minutes to wait for a worker before it counts as hung. A checkpoint, and the main worker's
-    own part of a validation, must take less."""
+    """Treat a worker as hung after this many minutes without a response. A checkpoint, and the main
+    worker's own part of a validation, must take less."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -146,7 +145,8 @@ class CardConfig:
     """Model card: ``README.md`` of the run folder, for publishing it."""
 
     name: str | None = None
-    """Name of the model: ``ORG/NAME``, as on the Hugging Face Hub. null: ``run_dir``'s name."""
+    """Name of the model in its card: ``ORG/NAME``, as on the Hugging Face Hub. null: the name of
+    ``run_dir``."""
     license: str | None = None
     """Licence of the model, as the Hub names it, e.g. ``cc-by-4.0``. null: none is stated."""
 
@@ -170,31 +170,33 @@ class TrainJob(Checked):
     run_dir: str = "runs/wmt14_en_de"
     """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Folder of downloads of ``mtdata``, vocabularies and encoded corpora, shared by runs."""
+    """Folder for vocabularies, encoded corpora and mtdata downloads, shared by all runs."""
     stage: str = one_of("train", "prepare")
-    """Last stage of the run. ``prepare`` only learns the vocabulary and encodes the corpus."""
+    """Stop after the preparation of the data, or train as well. ``prepare`` only learns the
+    vocabulary and encodes the corpus."""
     trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])
-    """Experiment trackers. Each but ``tensorboard`` needs the package of its name: ``pip install
-    wandb``. They record what ``metrics.jsonl`` does, and more; a tracker that fails never stops
+    """Record the run with these experiment trackers as well. Each but ``tensorboard`` needs the
+    package of its name: ``pip install wandb``. They record everything in ``metrics.jsonl``, plus
+    hyper-parameters, translations and attention images; a tracker that fails never stops
     training."""
     data: DataConfig = field(default_factory=DataConfig)
-    """Training, validation and test data, and cleaning."""
+    """Training, validation and test data, and its cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    """Subword vocabulary."""
+    """How text is split into subwords (§5.1)."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """Architecture of the model."""
+    """Sizes and variants of the Transformer (§3)."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """Optimizer."""
+    """Adam settings (§5.3)."""
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Learning-rate schedule."""
+    """Learning rate over the run (§5.3)."""
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, limits, precision, validation and checkpoints."""
     decode: SearchConfig = field(default_factory=SearchConfig)
-    """Search settings of validations and of the test set."""
+    """Search settings of validations and of the test set (§6.1)."""
     distributed: DistributedConfig = field(default_factory=DistributedConfig)
-    """Data-parallel training."""
+    """Worker processes, one per GPU."""
     card: CardConfig = field(default_factory=CardConfig)
-    """Model card."""
+    """Name and licence in the model card."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
