@@ -68,4 +68,4 @@ def test_help_lists_registered_names(monkeypatch: pytest.MonkeyPatch) -> None:
     field_docstrings.cache_clear()
     text = field_docstrings(TranslateJob)["engine"]
     field_docstrings.cache_clear()
-    assert "``auto``, ``torch``, ``ctranslate2`` or ``mine``." in text
+    assert "``auto``, ``torch``, ``ctranslate2`` or ``mine``" in text

@@ -18,10 +18,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt import __version__
 from transformer_mt.cli.compose import (
@@ -203,15 +204,15 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
 
 def _without_null_fields(text: str) -> str:
     """A configuration in YAML without the fields that its data sources leave open."""
-    lines = text.splitlines(keepends=True)
-    header = [line for line in lines[:1] if line.startswith("#")]
-    tree = OmegaConf.create("".join(lines[len(header) :]))
-
-    data = tree.get("data", tree) if isinstance(tree, DictConfig) else {}  # --package data
+    values = yaml.safe_load(text)  # OmegaConf would undo the escapes of ${
+    if not isinstance(values, dict):  # of --package train.seed
+        return text
+    data = values.get("data", values)  # --package data has no such level
     for part in ("train", "valid", "test"):
-        if isinstance(sources := data.get(part), ListConfig):
+        if isinstance(sources := data.get(part), list):
             data[part] = [{k: v for k, v in source.items() if v is not None} for source in sources]
-    return "".join(header) + OmegaConf.to_yaml(tree)
+    header = text[: text.index("\n") + 1] if text.startswith("#") else ""
+    return header + OmegaConf.to_yaml(OmegaConf.create(values))
 
 
 def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> list[str]:

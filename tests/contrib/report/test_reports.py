@@ -54,7 +54,9 @@ def test_attention_without_report_scores_nothing(
     )
     network, tokenizer, job = model_folder.load_model(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    assert capsys.readouterr() == (translator.translate(["It's 3.5 km."])[0] + "\n", "")
+    out, err = capsys.readouterr()
+    assert out == translator.translate(["It's 3.5 km."])[0] + "\n"
+    assert err == f"mt-eval: wrote {page}\nmt-eval: wrote {image}\n"
     assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
     assert image.read_bytes().startswith(b"\x89PNG")
 

@@ -53,7 +53,7 @@ def test_settings_are_read_back_from_a_shell_and_hydra(name: str) -> None:
     command = ["mt-train", override("data.train", sources), override("run_dir", name)]
     command.append(override("data.weights", [1.0, 0.5]))
     _, *typed = shlex.split(str(recipe.Step("a", command, Path("a"))))
-    job = compose([*typed, "data.normalization=nfc"])
+    job = compose(["data=wmt14_en_de", *typed, "data.normalization=nfc"])
     assert (job.data.train, job.run_dir, job.data.weights) == (sources, name, [1.0, 0.5])
     again = compose([*recipe.data_settings(job.data, job.data.train), "cleaning=standard"])
     for key in ("src_lang", "tgt_lang", "train", "valid", "test", "normalization"):
