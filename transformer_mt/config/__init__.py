@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt.config.data import CleaningConfig as CleaningConfig
 from transformer_mt.config.data import DataConfig as DataConfig
-from transformer_mt.config.data import SourceConfig as SourceConfig
 from transformer_mt.config.data import TokenizerConfig as TokenizerConfig
 from transformer_mt.config.decode import DecodeConfig as DecodeConfig
 from transformer_mt.config.decode import SearchConfig as SearchConfig
@@ -22,6 +21,7 @@ from transformer_mt.config.jobs import EvaluateJob as EvaluateJob
 from transformer_mt.config.jobs import ExportJob as ExportJob
 from transformer_mt.config.jobs import TranslateJob as TranslateJob
 from transformer_mt.config.model import ModelConfig as ModelConfig
+from transformer_mt.config.source import SourceConfig as SourceConfig
 from transformer_mt.config.train import CardConfig as CardConfig
 from transformer_mt.config.train import DistributedConfig as DistributedConfig
 from transformer_mt.config.train import OptimizerConfig as OptimizerConfig

@@ -9,8 +9,8 @@ from hydra.errors import OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt.config import Command, config_dir
-from transformer_mt.config.data import SOURCE_FIELDS
 from transformer_mt.config.settings import group_options, setting_names
+from transformer_mt.config.source import SOURCE_FIELDS
 from transformer_mt.errors import first_line
 
 _HINTS = {

@@ -21,7 +21,7 @@ import sentencepiece as spm
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.config.data import TAG
+from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag

@@ -9,7 +9,7 @@ from collections.abc import Collection, Container, Iterable
 from itertools import islice
 
 from transformer_mt.config import DataConfig
-from transformer_mt.config.data import TAG
+from transformer_mt.config.source import TAG
 from transformer_mt.errors import InputError, printable
 
 _SHOWN = 12

@@ -21,7 +21,7 @@ from support.paths import SHARED_DATA
 
 from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
-from transformer_mt.config.data import COMMON_FIELDS, SOURCE_FIELDS
+from transformer_mt.config.source import COMMON_FIELDS, SOURCE_FIELDS
 from transformer_mt.data.text.sources import Pair, files, fingerprint, read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.registries import SOURCE_DOWNLOADS, SOURCE_READERS
