@@ -28,7 +28,11 @@ MODULES: dict[str, Any] = {
     "mt-eval": "evaluate",
     "mt-export": "export",
 }
-PAGES = [path for path in ROOT.rglob("*.md") if not path.relative_to(ROOT).parts[0].startswith(".")]
+PAGES = [
+    path
+    for path in ROOT.rglob("*.md")
+    if not path.relative_to(ROOT).parts[0].startswith((".", "runs"))
+]
 MANUAL = [path for path in PAGES if path.name == "README.md"]
 TOURS = [ROOT / "transformer_mt/model/README.md", ROOT / "README.md"]
 """Pages with Python to paste and its output."""
@@ -247,7 +251,7 @@ def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path
     for page in TOURS:
         for block, printed in printed_by(page, quickstart):
             if "runs/quickstart" in block.code:
-                assert same(printed, block.output or "", 0.05), f"{block.code}\n{printed}"
+                assert same(printed, block.output or "", 0.2), f"{block.code}\n{printed}"
     checked = 0
     everything = [command for found in COMMANDS.values() for command in found]
     for number, command in enumerate(everything):
