@@ -144,7 +144,7 @@ class Bench:
             torch.cuda.synchronize(self.device)
 
     def peak_bytes(self) -> int:
-        """Peak memory since the last call on a GPU; then starts anew."""
+        """Peak memory of a GPU since the last call, which resets it."""
         if not self.on_gpu:
             return 0
         peak = torch.cuda.max_memory_allocated(self.device)

@@ -22,7 +22,7 @@ from transformer_mt.training.step import TrainStep
 VOCABULARY = 131
 CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {"attention_bias": True, "output_bias": True, "activation": "swish"}
-"""With them, a step does all that it does without, and more."""
+"""Options that add to the step: without them it does a part of the same work."""
 
 
 @pytest.fixture(autouse=True)
