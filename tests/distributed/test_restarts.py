@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from support import polling
 from support.launched_runs import MT_TRAIN, checkpoints, end, records, start, wait_until, workers
 
 TWO = "distributed.processes=2"
@@ -34,21 +33,6 @@ def check_same(run_dir: Path, undisturbed: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
-    run_dir = corpus / "killed"
-    process = start(corpus, "killed", [MT_TRAIN], TWO)
-    wait_until(process, lambda: checkpoints(run_dir))
-    os.kill(workers(process.pid)[1], signal.SIGKILL)
-    status, _, err = end(process)
-    assert status == 0, err
-    assert err.count("was killed by SIGKILL") == 1
-    assert "(restart 1 of 3 without a new checkpoint)" in err
-    assert "Traceback" not in err
-    assert "was killed by SIGKILL" in (run_dir / "train.log").read_text()
-    check_same(run_dir, undisturbed)
-
-
-@pytest.mark.slow
 def test_hanging_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
     run_dir = corpus / "stopped"
     process = start(corpus, "stopped", [MT_TRAIN], TWO, "distributed.timeout_minutes=0.1")
@@ -60,23 +44,3 @@ def test_hanging_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
     assert "lost the connection to another rank: Timed out" in err
     assert "Traceback" not in err
     check_same(run_dir, undisturbed)
-
-
-@pytest.mark.slow
-def test_workers_end_with_a_killed_launcher(corpus: Path) -> None:
-    """They would write to the run folder at the same time as the next run."""
-    process = start(corpus, "orphans", [MT_TRAIN], TWO)
-    wait_until(process, lambda: checkpoints(corpus / "orphans"))
-    pids = workers(process.pid)
-    assert len(pids) == 2
-    process.kill()
-    process.communicate()
-    polling.wait_until(lambda: not any(is_running(pid) for pid in pids), 10)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
-    return "State:\tZ" not in status  # a zombie has ended

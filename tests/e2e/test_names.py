@@ -26,13 +26,11 @@ def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path, name:
     folder.mkdir()
     shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")
     source = override("data.train", [SourceConfig(tsv=f"{name}.tsv")])
-    status, _, err = start(corpus, folder, tmp_path / "first", source).wait()
-    assert status == 0, err
+    start(corpus, folder, tmp_path / "first", source).done()
     job = model_folder.read_config(folder / "run")
     assert job.run_dir == str(folder / "run")
     assert [item.tsv for item in job.data.train] == [str(folder / f"{name}.tsv")]
-    status, _, err = start(corpus, folder, tmp_path / "more", source, "train.max_steps=6").wait()
-    assert status == 0, err
+    start(corpus, folder, tmp_path / "more", source, "train.max_steps=6").done()
     status, out, err = Running(
         "evaluate", ["model=run", "beam_size=1"], tmp_path / "scores", folder
     ).wait()

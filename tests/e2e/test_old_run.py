@@ -51,7 +51,6 @@ def test_checkpoint_is_intact() -> None:
 def test_training_resumes(tmp_path: Path, train: Callable[..., Running]) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(FOLDER, run_dir)
-    status, _, err = train(run_dir, *OVERRIDES, "train.max_steps=408").wait()
-    assert status == 0, err
+    _, err = train(run_dir, *OVERRIDES, "train.max_steps=408").done()
     assert "resuming after update 400" in err
     assert [record[0] for record in curve(run_dir)] == [*range(8, 409, 8)]

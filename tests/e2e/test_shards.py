@@ -34,15 +34,13 @@ def weights(run_dir: Path) -> bytes:
 def test_a_run_killed_in_an_epoch_of_many_shards_resumes_exactly(
     corpus: Path, train: Callable[..., Running], more: tuple[str, ...]
 ) -> None:
-    status, _, err = train("whole", *more).wait()
-    assert status == 0, err
+    train("whole", *more).done()
     running = train("killed", *more)
     running.wait_for(lambda: len(checkpoints(corpus / "killed")) >= 3)
     running.send(signal.SIGKILL)
     running.wait()
     assert not (corpus / "killed" / "test.json").exists()
-    status, _, err = train("killed", *more).wait()
-    assert status == 0, err
+    _, err = train("killed", *more).done()
     assert "resuming after update" in err
     assert weights(corpus / "killed") == weights(corpus / "whole")
     assert curve(corpus / "killed")[-1] == curve(corpus / "whole")[-1]
@@ -51,23 +49,7 @@ def test_a_run_killed_in_an_epoch_of_many_shards_resumes_exactly(
 def test_two_ranks_train_as_one(corpus: Path, train: Callable[..., Running]) -> None:
     recipe = ("model.dropout=0", "train.precision=fp32", "tokenizer.sampling=0.1")
     for name, more in (("one", ()), ("two", ("distributed.processes=2",))):
-        status, _, err = train(name, *recipe, *more).wait()
-        assert status == 0, err
+        train(name, *recipe, *more).done()
     # Rounding differs, and grows with the updates: most in the last value, the gradient norm.
     for one, two in zip(curve(corpus / "one"), curve(corpus / "two"), strict=True):
         assert two[:-1] == pytest.approx(one[:-1], rel=1e-2)
-
-
-def test_damaged_tokens_are_one_line(corpus: Path, train: Callable[..., Running]) -> None:
-    train("first", "train.max_steps=1").wait()
-    shards = sorted((corpus / "cache").glob("corpus-*/*/tgt.tokens"))
-    assert len(shards) == 18  # of 300 pairs
-    for tokens in shards:
-        content = bytearray(tokens.read_bytes())
-        content[-2] ^= 1
-        tokens.write_bytes(content)
-    status, _, err = train("second").wait()
-    assert status == 1
-    assert "Traceback" not in err
-    assert "the encoded corpus " in err.splitlines()[-1]
-    assert "-of-00018: its checksum does not match" in err.splitlines()[-1]

@@ -67,8 +67,7 @@ def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
 def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with both tags. Do not change it."""
     run = Running("train", arguments(folder, folder / "run"), tmp_path_factory.mktemp("o") / "out")
-    status, out, err = run.wait()
-    assert status == 0, err
+    out, _ = run.done()
     assert [line.split()[1] for line in out.splitlines() if line.startswith("BLEU <")] == ["<2de>"]
     assert "BLEU >>fra<<" in out
     return folder / "run"
@@ -119,8 +118,7 @@ def test_each_tag_chooses_its_language(trained: Path, translate: Callable[..., A
 
 def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
     argv = [f"model={trained}", "format=json", "device=cpu"]
-    status, out, err = Running("evaluate", argv, tmp_path / "o").wait()
-    assert status == 0, err
+    out, _ = Running("evaluate", argv, tmp_path / "o").done()
     assert json.loads(out) == json.loads((trained / "test.json").read_text(encoding="utf-8"))
     rows = [line.split("\t") for line in (folder / "test.fr.tsv").read_text("utf-8").splitlines()]
     for name, column in (("source", 0), ("reference", 1)):
@@ -188,8 +186,7 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     kept = [each for each in arguments(folder, tmp_path / "law") if not each.startswith(drop)]
     argv = [*kept, "data.tgt_lang=de", *more, f"train.init_from={trained}", "schedule=linear"]
     rate = ["schedule.peak_lr=1e-9", "train.max_steps=3"]
-    status, out, err = Running("train", [*argv, *rate], tmp_path / "o").wait()
-    assert status == 0, err
+    out, _ = Running("train", [*argv, *rate], tmp_path / "o").done()
     assert "BLEU <law>" in out
     new, extended, job = model_folder.load_model(tmp_path / "law")
     assert extended.vocabulary == [*tokenizer.vocabulary, "<law>"]
@@ -201,8 +198,7 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     # Resumed, it needs neither the first model's vocabulary nor the cache.
     resumed = [each.replace(f"{folder}/cache", f"{tmp_path}/cache") for each in argv]
     resumed += [rate[0], "train.max_steps=5"]
-    status, _, err = Running("train", resumed, tmp_path / "p").wait()
-    assert status == 0, err
+    Running("train", resumed, tmp_path / "p").done()
     assert model_folder.load_tokenizer(tmp_path / "law")[0].vocabulary == extended.vocabulary
     unknown = [each.replace("<law>", "<new>") if "data.test" in each else each for each in argv]
     refused = Running("train", [*unknown, f"run_dir={tmp_path}/never"], tmp_path / "q").wait()

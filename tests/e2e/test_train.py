@@ -7,13 +7,11 @@ which saves seconds each; they are separate processes, with signals and exit sta
 import json
 import os
 import pickletools
-import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors import safe_open
+from safetensors.numpy import load_file
 from support.training_runs import (
     TIMEOUT,
     Running,
@@ -55,10 +53,8 @@ def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
 
 
 def same_model(run_dir: Path, expected: Path) -> None:
-    assert (run_dir / "model.safetensors").read_bytes() == (
-        expected / "model.safetensors"
-    ).read_bytes()
-    assert (run_dir / "test.json").read_text() == (expected / "test.json").read_text()
+    for name in ("model.safetensors", "test.json"):
+        assert (run_dir / name).read_bytes() == (expected / name).read_bytes()
     assert curve(run_dir) == curve(expected)
 
 
@@ -76,15 +72,10 @@ def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
     # The model is the mean of the last five checkpoints (§6.1), of every eighth update, none of
     # them from the warm-up of 20. The one of the twentieth is kept as the best by validation.
-    with safe_open(run_dir / "model.safetensors", "numpy") as average:
-        for name in average.keys():  # noqa: SIM118 (not a dict)
-            arrays = []
-            for step in (24, 32, 40):
-                path = run_dir / f"checkpoints/step_{step:08d}/model.safetensors"
-                with safe_open(path, "numpy") as file:
-                    arrays.append(file.get_tensor(name))
-            mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
-            np.testing.assert_array_equal(average.get_tensor(name), mean)
+    last = [load_file(checkpoints(run_dir)[i] / "model.safetensors") for i in (3, 4, 5)]
+    for name, average in load_file(run_dir / "model.safetensors").items():
+        mean = np.mean([weights[name] for weights in last], axis=0, dtype=np.float64)
+        np.testing.assert_array_equal(average, mean.astype(np.float32))
     assert [record[0] for record in curve(run_dir)] == [8, 16, 24, 32, 40]
     assert [record[0] for record in curve(run_dir, "valid")] == [20, 40]
     board = EventAccumulator(str(run_dir / "tensorboard")).Reload()
@@ -122,7 +113,7 @@ def test_model_card_of_a_finished_run_follows_its_settings(
     (result, *_) = ModelCard.load(card).data.eval_results
     assert (result.metric_type, result.metric_value) == ("bleu", round(score["score"], 2))
     card.unlink()
-    assert train(copy, "card.license=mit", "card.name=org/new").wait()[0] == 0
+    train(copy, "card.license=mit", "card.name=org/new").done()
     assert (ModelCard.load(card).data.license, ModelCard.load(card).data.model_name) == (
         "mit",
         "org/new",
@@ -143,8 +134,7 @@ def test_finished_run_started_again_changes_nothing(
         }
 
     before = stamps()
-    status, out, err = train(copy).wait()
-    assert status == 0
+    out, err = train(copy).done()
     assert "is finished: nothing to do" in err
     scores = json.loads((copy / "test.json").read_text())
     assert [line.split()[:2] for line in out.splitlines() if "segment" in line][:3] == [
@@ -160,8 +150,7 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
 ) -> None:
     before = curve(copy), curve(copy, "valid")
     argv = ["train.final=best", "decode.beam_size=1", "decode.max_extra_tokens=0"]
-    status, out, err = train(copy, *argv).wait()
-    assert status == 0, err
+    out, err = train(copy, *argv).done()
     assert "nothing to do" not in err
     assert (curve(copy), curve(copy, "valid")) == before  # no update, no validation
     records = map(json.loads, (copy / "metrics.jsonl").read_text().splitlines())
@@ -169,9 +158,8 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
     # While BLEU is 0, perplexity decides.
     best = max((r["bleu"], -r["nll"] if r["bleu"] == 0 else 0, -r["step"]) for r in valid)
     checkpoint = copy / f"checkpoints/step_{-best[2]:08d}/model.safetensors"
-    with safe_open(checkpoint, "pt") as chosen, safe_open(copy / "model.safetensors", "pt") as file:
-        for name in file.keys():  # noqa: SIM118 (not a dict)
-            assert torch.equal(file.get_tensor(name), chosen.get_tensor(name))
+    chosen, used = load_file(checkpoint), load_file(copy / "model.safetensors")
+    assert all(np.array_equal(chosen[name], array) for name, array in used.items())
     status, scores, err = Running("evaluate", [f"model={copy}"], tmp_path / "text").wait()
     assert (status, scores) == (0, out), err  # uses the folder's search settings
     status, out, err = train(copy, *argv).wait()
@@ -186,28 +174,8 @@ def test_mt_eval_reproduces_the_scores_of_the_run(
     status, out, err = Running("evaluate", [f"model={run_dir}"], tmp_path / "text").wait()
     assert (status, out) == (0, printed), err
     argv = [f"model={run_dir}", "format=json"]
-    status, out, err = Running("evaluate", argv, tmp_path / "json").wait()
-    assert status == 0, err
+    out, _ = Running("evaluate", argv, tmp_path / "json").done()
     assert json.loads(out) == json.loads((run_dir / "test.json").read_text())
-
-
-def test_run_killed_repeatedly_ends_with_the_same_bits(
-    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
-) -> None:
-    run_dir = tmp_path / "run"
-    rng = random.Random(1)
-    # At a random moment after the start and after each of three checkpoints.
-    for target in ("config.yaml", "checkpoints/step_00000008", "checkpoints/step_00000016",
-                   "checkpoints/step_00000024"):  # fmt: skip
-        running = train(run_dir)
-        running.wait_for((run_dir / target).exists)
-        time.sleep(rng.uniform(0, 0.15))
-        running.send(signal.SIGKILL)
-        assert running.wait()[0] == -signal.SIGKILL
-        assert not (run_dir / "test.json").exists()
-    assert train(run_dir).wait()[0] == 0
-    assert (run_dir / "train.log").read_text().count("resuming after update") >= 2
-    same_model(run_dir, finished[0])
 
 
 @pytest.mark.parametrize("setting", ["tokenizer.sampling=0.3", "augment=standard"])
@@ -217,31 +185,22 @@ def test_run_whose_pairs_are_sampled_resumes_exactly(
     """The segmentations and the noise of each epoch are sampled again exactly after a kill."""
     argv = [setting, "train.max_steps=32"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    status, _, err = train(whole, *argv).wait()
-    assert status == 0, err
+    train(whole, *argv).done()
     running = train(cut, *argv)
     running.wait_for((cut / "checkpoints/step_00000016").exists)
     running.send(signal.SIGKILL)
     running.wait()
-    assert train(cut, *argv).wait()[0] == 0
+    train(cut, *argv).done()
     same_model(cut, whole)
     assert curve(whole)[0] != curve(finished[0])[0]  # the training data differ
     assert curve(whole, "valid")[0][0] == curve(finished[0], "valid")[0][0]
-
-
-def damage_newest(run_dir: Path) -> None:
-    path = checkpoints(run_dir)[-1] / "optimizer.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
 
 
 def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_path: Path) -> None:
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()
     argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
-    status, _, err = Running("train", argv, tmp_path / "output", cwd=desk).wait()
-    assert status == 0, err
+    Running("train", argv, tmp_path / "output", cwd=desk).done()
     same_model(again, finished[0])
     assert list(desk.iterdir()) == []  # nothing of Hydra's
     for wrong, message in (
@@ -279,24 +238,10 @@ def test_signals_save_a_checkpoint_and_the_run_resumes(
         assert not (run_dir / "test.json").exists()
         model_folder.load_model(run_dir)  # a model that translates, at any time
 
-    status, _, err = train(run_dir).wait()
-    assert status == 0
+    _, err = train(run_dir).done()
     assert f"resuming after update {stopped_at}" in err
-    same = (run_dir / "model.safetensors").read_bytes()
-    assert same == (finished[0] / "model.safetensors").read_bytes()
-    assert (run_dir / "test.json").read_text() == (finished[0] / "test.json").read_text()
-
-
-def test_damaged_checkpoint_falls_back_to_the_previous_one(
-    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
-) -> None:
-    (copy / "test.json").unlink()
-    damage_newest(copy)
-    status, _, err = train(copy).wait()
-    assert status == 0
-    assert "step_00000040 cannot be used and is ignored: the checksum of optimizer" in err
-    assert "resuming after update 32" in err
-    same_model(copy, finished[0])
+    for name in ("model.safetensors", "test.json"):
+        assert (run_dir / name).read_bytes() == (finished[0] / name).read_bytes()
 
 
 def test_run_killed_after_the_last_checkpoint_still_averages(
@@ -305,7 +250,7 @@ def test_run_killed_after_the_last_checkpoint_still_averages(
     # As after a kill between the last checkpoint and the averaging.
     (copy / "test.json").unlink()
     shutil.copy(checkpoints(copy)[0] / "model.safetensors", copy / "model.safetensors")
-    assert train(copy).wait()[0] == 0
+    train(copy).done()
     same_model(copy, finished[0])
 
 
@@ -341,23 +286,14 @@ def elsewhere(corpus: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_moved_training_data_resumes_but_changed_data_is_refused(
-    elsewhere: Path, copy: Path, train: Callable[..., Running]
-) -> None:
-    status, _, err = train(copy, "train.max_steps=41", folder=elsewhere).wait()
-    assert status == 0, err
-    with (elsewhere / "train.tsv").open("a") as file:
-        file.write("one more\tONE MORE\n")
-    message = one_line_error(train(copy, "train.max_steps=42", folder=elsewhere).wait())
-    assert "the training data or its vocabulary has changed since" in message
-
-
-@pytest.mark.parametrize("more", [["train.max_steps=41"], []])
+@pytest.mark.parametrize("more", [["train.max_steps=42"], []])
 @pytest.mark.parametrize("part", ["training", "validation"])
 def test_changed_training_or_validation_data_is_refused(
     part: str, more: list[str], elsewhere: Path, copy: Path, train: Callable[..., Running]
 ) -> None:
-    """Also in a finished run, whose scores do not belong to the new data."""
+    """Also in a finished run, whose scores do not belong to the new data; moving is no change."""
+    if more:
+        train(copy, "train.max_steps=41", folder=elsewhere).done()
     with (elsewhere / f"{part.removesuffix('ing').removesuffix('ation')}.tsv").open("a") as file:
         file.write("one more\tONE MORE\n")
     message = one_line_error(train(copy, *more, folder=elsewhere).wait())
@@ -375,8 +311,7 @@ def test_warning_for_text_without_spaces(
     folder.mkdir()
     write_corpus(folder, thai)
     argv = ["data.tgt_lang=th", "train.max_steps=1", f"train.best_by={best_by}", "data.test=[]"]
-    status, _, err = train(tmp_path / "run", *argv, folder=folder).wait()
-    assert status == 0, err
+    _, err = train(tmp_path / "run", *argv, folder=folder).done()
     assert ("warning: the validation set has no spaces between words" in err) == warns
 
 
@@ -417,7 +352,7 @@ def test_changed_size_of_a_weighted_source_is_refused_but_not_a_moved_vocabulary
 def test_damaged_encoded_corpus_is_a_one_line_error(
     elsewhere: Path, train: Callable[..., Running], tmp_path: Path
 ) -> None:
-    assert train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
+    train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).done()
     (tokens,) = (elsewhere / "cache").glob("corpus-*/*/src.tokens")
     content = bytearray(tokens.read_bytes())
     content[8] ^= 1
@@ -425,7 +360,7 @@ def test_damaged_encoded_corpus_is_a_one_line_error(
     message = one_line_error(train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait())
     assert f"the encoded corpus {tokens.parent.parent} is damaged" in message
     shutil.rmtree(tokens.parent.parent)
-    assert train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).wait()[0] == 0
+    train(tmp_path / "two", "train.max_steps=1", folder=elsewhere).done()
 
 
 def test_changed_test_set_is_reported_and_scored_again(
@@ -433,7 +368,7 @@ def test_changed_test_set_is_reported_and_scored_again(
 ) -> None:
     scores = (copy / "test.json").read_text()
     text = (elsewhere / "test.tsv").read_text()
-    assert train(copy, folder=elsewhere).wait()[0] == 0
+    train(copy, folder=elsewhere).done()
     config = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(config.replace(str(corpus), str(elsewhere)))
     for changed, lines in ((False, text), (True, "".join(text.splitlines(keepends=True)[:-1]))):
@@ -444,8 +379,7 @@ def test_changed_test_set_is_reported_and_scored_again(
         assert status == 0, err
         assert ("data.test has changed since this model was trained" in err) == changed
     for finished_before in (False, True):
-        status, _, err = train(copy, folder=elsewhere).wait()
-        assert status == 0, err
+        _, err = train(copy, folder=elsewhere).done()
         assert ("nothing to do" in err) == finished_before
     segments = [
         [item["segments"] for item in json.loads(each)]
@@ -466,7 +400,7 @@ def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Runn
     message = one_line_error(train(copy, "train.max_steps=41").wait())
     assert f"{report} is damaged: delete it" in message
     report.unlink()
-    assert train(copy, "train.max_steps=41").wait()[0] == 0
+    train(copy, "train.max_steps=41").done()
 
 
 def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Running]) -> None:
@@ -478,8 +412,7 @@ def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Ru
         assert ("raise that limit" in err) == finished_before
     argv += ["schedule=linear"]  # ends with the run: with a higher limit its rate would rise again
     for finished_before in (False, True):
-        status, _, err = train(tmp_path / "linear", *argv).wait()
-        assert status == 0, err
+        _, err = train(tmp_path / "linear", *argv).done()
         assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
         assert "raise that limit" not in err
 
@@ -492,8 +425,7 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[...,
     assert "not finite in 10 updates in a row, which were" in message
     assert "lower the learning rate" in message
     for path in run_dir.rglob("model.safetensors"):
-        with safe_open(path, "np") as file:
-            assert all(np.isfinite(file.get_tensor(name)).all() for name in file.keys())  # noqa: SIM118
+        assert all(np.isfinite(array).all() for array in load_file(path).values())
 
 
 def test_the_advice_after_divergence_may_be_followed(
@@ -501,8 +433,7 @@ def test_the_advice_after_divergence_may_be_followed(
 ) -> None:
     slower = ["schedule.warmup_steps=50", "train.clip_norm=0.1", "train.max_steps=48"]
     shutil.rmtree(checkpoints(copy)[-1])
-    status, _, err = train(copy, *slower).wait()
-    assert status == 0, err
+    _, err = train(copy, *slower).done()
     assert "resuming after update 32" in err
     job = model_folder.read_config(copy)
     assert (job.schedule.warmup_steps, job.train.clip_norm) == (50, 0.1)
@@ -533,18 +464,6 @@ def test_folder_that_is_not_a_run_is_refused(tmp_path: Path, train: Callable[...
     assert not (mine / "config.yaml").exists()
 
 
-def test_run_folder_in_use_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
-    run_dir = tmp_path / "run"
-    first = train(run_dir)
-    first.wait_for(lambda: bool(checkpoints(run_dir)))
-    first.send(signal.SIGSTOP)
-    second = one_line_error(train(run_dir).wait())
-    assert "another mt-train is using" in second
-    assert f"killed on another machine, delete {run_dir}/.lock" in second
-    first.send(signal.SIGCONT)
-    first.wait_for(lambda: len(checkpoints(run_dir)) > 2)  # it was not disturbed
-
-
 def test_model_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
     write_corpus(tmp_path, translate=str, pairs=1000)
     run_dir = tmp_path / "run"
@@ -553,7 +472,7 @@ def test_model_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> 
             "train.batch_tokens=400", "train.max_tokens_per_device=400", "train.log_every=40",
             "train.checkpoint_every=240", "train.validate_every=240", "tokenizer.vocab_size=270",
             "decode.beam_size=1"]  # fmt: skip
-    assert train(run_dir, *more, folder=tmp_path).wait()[0] == 0
+    train(run_dir, *more, folder=tmp_path).done()
     ppl = [record[3] for record in curve(run_dir)]
     assert ppl[0] > 10
     assert ppl[-1] < 2
@@ -670,43 +589,32 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     # At such a small learning rate the weights hardly change.
     schedule = ["schedule=inverse_sqrt", "schedule.peak_lr=1e-12", "train.max_steps=3"]
     start = f"train.init_from={finished[0]}"
-    argv = [
-        start,
-        *schedule,
-        "tokenizer.vocab_size=777",
-        "model.dropout=0.3",
-        "train.validate_every=1",
-    ]
+    more = ["tokenizer.vocab_size=777", "model.dropout=0.3", "train.validate_every=1"]
+    argv = [start, *schedule, *more]
     run_dir = tmp_path / "tuned"
-    status, _, err = train(run_dir, *argv, folder=other).wait()
-    assert status == 0, err
+    _, err = train(run_dir, *argv, folder=other).done()
     assert f"starting from the weights of {finished[0]} (" in err
+    old = load_file(finished[0] / "model.safetensors")
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
-        with (
-            safe_open(finished[0] / "model.safetensors", "pt") as old,
-            safe_open(run_dir / name, "pt") as new,
-        ):
-            assert set(old.keys()) == set(new.keys())
-            for key in old.keys():  # noqa: SIM118 (not a dict)
-                torch.testing.assert_close(new.get_tensor(key), old.get_tensor(key))
+        new = load_file(run_dir / name)
+        assert old.keys() == new.keys()
+        for key, array in old.items():
+            np.testing.assert_allclose(new[key], array, rtol=1.3e-6, atol=1e-5)
     pieces = (finished[0] / "tokenizer.model").read_bytes()
     assert (run_dir / "tokenizer.model").read_bytes() == pieces
     assert model_folder.read_config(run_dir).tokenizer.vocab_size == 290
-    status, _, err = train(run_dir, *argv, folder=other).wait()
-    assert "is finished: nothing to do" in err
+    assert "is finished: nothing to do" in train(run_dir, *argv, folder=other).done()[1]
 
 
 def test_a_smaller_model_starts_from_layers_of_a_larger_one(
     train: Callable[..., Running], tmp_path: Path
 ) -> None:
     teacher, student = tmp_path / "teacher", tmp_path / "student"
-    status, _, err = train(teacher, "model.num_decoder_layers=3", "train.max_steps=1").wait()
-    assert status == 0, err
+    train(teacher, "model.num_decoder_layers=3", "train.max_steps=1").done()
     argv = [f"train.init_from={teacher}", "schedule=inverse_sqrt", "schedule.peak_lr=1e-12"]
     for steps in (2, 3):  # and resumes
         more = "model.num_decoder_layers=2", f"train.max_steps={steps}"
-        status, _, err = train(student, *argv, *more).wait()
-        assert status == 0, err
+        _, err = train(student, *argv, *more).done()
         assert (f"{teacher} (1 + 2 layers)" in err) == (steps == 2)
     larger, smaller = (model_folder.load_model(folder)[0] for folder in (teacher, student))
     assert len(smaller.encoder) == len(larger.encoder)
@@ -717,18 +625,6 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(
         expected = original.state_dict()
         for name, tensor in layer.state_dict().items():
             torch.testing.assert_close(tensor, expected[name])
-
-
-def test_fine_tuning_with_a_changed_vocabulary_is_refused(
-    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
-) -> None:
-    base = tmp_path / "base"
-    shutil.copytree(finished[0], base)
-    pieces = (base / "tokenizer.model").read_bytes()
-    other = pieces.replace("▁a".encode(), "▁z".encode(), 1)  # still loads
-    (base / "tokenizer.model").write_bytes(other)
-    message = one_line_error(train(tmp_path / "tuned", f"train.init_from={base}").wait())
-    assert "tokenizer.model is damaged" in message
 
 
 def test_fine_tuning_resumes_without_the_base_model(

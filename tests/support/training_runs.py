@@ -91,6 +91,12 @@ class Running:
         status = self.process.exitcode
         return status, (self._out / "out").read_text(), (self._out / "err").read_text()
 
+    def done(self) -> tuple[str, str]:
+        """Stdout and stderr of a command that must succeed."""
+        status, out, err = self.wait()
+        assert status == 0, err
+        return out, err
+
     def wait_for(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + TIMEOUT
         while not condition():

@@ -35,15 +35,6 @@ def test_cpus_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     assert models[0] != models[1]
 
 
-def test_a_cpu_has_a_name_without_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "missing")
-    assert hardware.device_name(CPU)
-
-
-def test_available_cores_is_positive() -> None:
-    assert 1 <= hardware.available_cores() <= (os.cpu_count() or 1)
-
-
 @pytest.mark.parametrize(
     ("quota", "cores"),
     [(None, 3), ("max", 3), ("20000", 1), ("150000", 2), ("250000", 3), ("6400000", 3)],
@@ -99,9 +90,3 @@ def test_a_background_thread_computes_alone_and_leaves_others_their_threads() ->
             assert later.submit(torch.get_num_threads).result() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_the_module_is_imported_without_torch() -> None:
-    program = "import sys, transformer_mt.kernels.hardware; print('torch' in sys.modules)"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-    assert output.stdout == b"False\n"

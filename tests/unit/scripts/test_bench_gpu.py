@@ -16,7 +16,6 @@ from torch import Tensor
 
 from transformer_mt.batch import CuSeqlens
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.errors import InputError
 from transformer_mt.kernels import packed_attention
 from transformer_mt.kernels.packed_attention import varlen_attention
 
@@ -66,11 +65,6 @@ def test_a_part_that_fails_does_not_stop_the_others(
         bench_gpu.main(["--device", "cpu", "--tiny", "--only", "parity,decode"])
     out = capsys.readouterr().out
     assert out.index("out of order") < out.index('"part": "decode"')
-
-
-def test_an_unknown_part_is_rejected() -> None:
-    with pytest.raises(InputError, match=r"no 'oars'; there are: parity, update, decode"):
-        bench_gpu.parse(["--only", "update,oars"])
 
 
 # Faulty attention is detected.

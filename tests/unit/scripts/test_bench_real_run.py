@@ -3,17 +3,13 @@
 import importlib
 import json
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from support.paths import ROOT
 from torch import Tensor
 from torch.nn import functional as F
@@ -115,21 +111,6 @@ def test_runs_are_compared_in_neighbouring_turns(tmp_path: Path) -> None:
     assert report.turn_ratios(old, new) == pytest.approx([100 / 90, 50 / 67.5, 200 / 45])
 
 
-def test_usage_of_a_process_tree() -> None:
-    child = "x = bytearray(60 << 20); sum(range(3 * 10**6)); print(1, flush=True); input()"
-    parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    with subprocess.Popen(
-        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout
-        process.stdout.readline()
-        own = shared.usage(process.pid)
-        assert own.memory > 60 << 20
-        assert 0.02 < own.cpu_seconds < 60
-        process.communicate(b"\n")
-    assert shared.usage(process.pid) == shared.Usage()
-
-
 # Runs.
 
 
@@ -155,12 +136,6 @@ def test_plans() -> None:
 def test_a_plan_that_cannot_run_is_rejected(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         real_run.Plan.parse(text)
-
-
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="marian needs transformers: run pip install"):
-        real_run.Plan.parse("marian")
 
 
 FAKE = """
@@ -319,33 +294,6 @@ def test_the_plain_loop(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
             return model(peers.PaddedPairs(src, None, tgt_in, tgt_in))
 
     check_log(job, logits, rates[-1])
-
-
-def test_the_plain_loop_validates_in_bf16(job: TrainJob) -> None:
-    job = replace(job, train=replace(job.train, precision="bf16", max_steps=1))
-    peers.train_torch(job)
-    (validation,) = [r for r in read_records(Path(job.run_dir)) if r["split"] == "valid"]
-    assert validation["nll"] == pytest.approx(math.log(300), rel=0.2)
-
-
-@pytest.mark.slow
-def test_hugging_face_trainer(job: TrainJob) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    job = replace(job, train=replace(job.train, validate_every=15))
-    peers.train_marian(job)
-    (checkpoint,) = Path(job.run_dir, "checkpoints").iterdir()
-    model = peers.MarianPeer(peers.Data(job).model).model.eval()
-    # Not in the file: shared embeddings and fixed positions.
-    model.load_state_dict(load_file(checkpoint / "model.safetensors"), strict=False)
-
-    def logits(src: Tensor, tgt_in: Tensor) -> Tensor:
-        with torch.no_grad():
-            return model(input_ids=src, decoder_input_ids=tgt_in).logits
-
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
-    rates = [entry["learning_rate"] for entry in state["log_history"] if "loss" in entry]
-    check_log(job, logits, rates[-1], late=1)
 
 
 def test_losses_of_both_libraries_are_the_same(job: TrainJob) -> None:

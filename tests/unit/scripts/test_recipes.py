@@ -13,9 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -26,6 +26,7 @@ from sacrebleu import sentence_bleu
 from support.marian_models import train_side, write_vocabulary
 from support.model_folders import JOB, write_model
 from support.paths import ROOT
+from support.polling import wait_until
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
@@ -120,13 +121,6 @@ def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
             recipe.text_source(text)
 
 
-def test_overrides_of_one_command() -> None:
-    arguments = ["a=1", "reverse:b=2", "~c", "+d=x:y", "other:e=3", "reverse:f=g:h"]
-    found = recipe.Overrides.parse(arguments, ["reverse", "forward"])
-    assert found.common == ["a=1", "~c", "+d=x:y", "other:e=3"]
-    assert found.only == {"reverse": ["b=2", "f=g:h"], "forward": []}
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -205,61 +199,63 @@ def test_what_distillation_needs(
         distill.distill()
 
 
-def test_distillation_with_the_configuration_of_a_run(
+@pytest.fixture
+def student(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., list[str]]:
+    """The words of the command that would train a student of the model ``run``."""
+
+    def dry_run(*arguments: str) -> list[str]:
+        monkeypatch.setattr(distill, "find_spec", lambda name: name)
+        teacher = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
+        monkeypatch.setattr(sys, "argv", ["distill", *teacher, *arguments])
+        distill.distill()
+        (row,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+        return shlex.split(row)
+
+    return dry_run
+
+
+def test_distillation_with_the_configuration_of_a_run(
+    tmp_path: Path, student: Callable[..., list[str]]
 ) -> None:
     write_model(tmp_path / "run")
     configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
-    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
-    monkeypatch.setattr(distill, "find_spec", lambda name: name)
-    monkeypatch.setattr(sys, "argv", ["distill", *arguments, *configuration])
-    distill.distill()
-    (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
-    assert student.startswith(shlex.join(["mt-train", *configuration]))
-    assert "data=files" not in student
+    command = student(*configuration)
+    assert command[:5] == ["mt-train", *configuration]
+    assert "data=files" not in command
 
 
 def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, student: Callable[..., list[str]]
 ) -> None:
     model = replace(JOB.model, tied_embeddings="decoder")
     run = tmp_path / "run"
     write_model(run, replace(JOB, model=model, tokenizer=TokenizerConfig(joint=False)))
     (run / "tokenizer.model").rename(run / "source.spm")
     shutil.copy(run / "source.spm", run / "target.spm")
-    monkeypatch.setattr(distill, "find_spec", lambda name: name)
-    arguments = [str(tmp_path / "fast"), "--teacher", str(run), "--dry-run", "model=student"]
-    monkeypatch.setattr(sys, "argv", ["distill", *arguments])
     with pytest.raises(InputError, match=r"set model\.tied_embeddings="):
-        distill.distill()
+        student("model=student")
 
 
 def test_a_student_that_starts_from_its_teacher_has_the_vocabulary_of_that_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, student: Callable[..., list[str]]
 ) -> None:
     write_model(tmp_path / "run")
     start = [f"train.init_from={tmp_path / 'run'}", "model.num_decoder_layers=1"]
-    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run", *start]
-    monkeypatch.setattr(distill, "find_spec", lambda name: name)
-    monkeypatch.setattr(sys, "argv", ["distill", *arguments])
-    distill.distill()
-    (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
-    assert set(start) <= set(shlex.split(student))
-    assert "tokenizer.path" not in student
+    command = student(*start)
+    assert set(start) <= set(command)
+    assert not any("tokenizer.path" in word for word in command)
 
 
+@pytest.mark.parametrize(("more", "weights"), [(["--originals"], "[1.0, 1.0, 0.5]"), ([], "[]")])
 def test_original_pairs_keep_the_weights_of_the_teacher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    more: list[str], weights: str, tmp_path: Path, student: Callable[..., list[str]]
 ) -> None:
     data = replace(JOB.data, train=JOB.data.train * 2, weights=[1.0, 0.5])
     write_model(tmp_path / "run", replace(JOB, data=data))
-    arguments = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
-    monkeypatch.setattr(distill, "find_spec", lambda name: name)
-    for more, weights in (["--originals"], "[1.0, 1.0, 0.5]"), ([], "[]"):
-        monkeypatch.setattr(sys, "argv", ["distill", *arguments, *more])
-        distill.distill()
-        (student,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
-        assert [x for x in shlex.split(student) if "weights" in x] == [f"data.weights={weights}"]
+    found = [word for word in student(*more) if "weights" in word]
+    assert found == [f"data.weights={weights}"]
 
 
 def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
@@ -278,18 +274,6 @@ def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
-
-
-@pytest.mark.parametrize("name", ["back_translate", "distill"])
-def test_help_installs_nothing(name: str) -> None:
-    done = subprocess.run(
-        [ROOT / "scripts" / name, "--help"],
-        env={"PATH": "/usr/bin:/bin", "PYTHON": "/nonexistent"},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"scripts/{name} FOLDER" in done.stdout
 
 
 # Two steps, each of which counts its starts and copies a file in three seconds, or at once.
@@ -349,13 +333,6 @@ def starts(folder: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path) -> None:
     status, out, err = run(folder)
     assert (status, out, starts(folder)) == (0, "copied b\n", "ab")
@@ -375,8 +352,10 @@ def test_dry_run_prints_what_anyone_can_run(folder: Path) -> None:
     assert sorted(folder.iterdir()) == before
 
 
-def test_settings_that_change_no_result_may_differ(folder: Path) -> None:
+def test_copied_files_and_settings_that_change_no_result_are_the_same_inputs(folder: Path) -> None:
     assert run(folder, "data.workers=2")[0] == 0
+    for name in ("in", "a", "b"):
+        os.utime(folder / name, (0, 0))
     status, _, err = run(folder, "data.workers=0", "cache_dir=x")
     assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
 
@@ -408,14 +387,6 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path) -> No
     assert (folder / "b").read_text() == "other text"
 
 
-def test_copied_files_are_the_same_inputs(folder: Path) -> None:
-    assert run(folder)[0] == 0
-    for name in ("in", "a", "b"):
-        os.utime(folder / name, (0, 0))
-    status, _, err = run(folder)
-    assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
-
-
 def test_a_missing_input_is_one_line(folder: Path) -> None:
     (folder / "in").unlink()
     status, _, err = run(folder)
@@ -433,7 +404,7 @@ def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path) -> Non
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path) -> None:
     process = start(folder, "slow")
-    wait_for(folder / "busy")
+    wait_until((folder / "busy").exists)
     other = run(folder, "slow")
     assert other[0] == 1
     assert "another process is at work in ." in other[2]
@@ -442,33 +413,33 @@ def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path) ->
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
     assert not (folder / "a").exists()
-    deadline = time.monotonic() + 20
-    commands = [path / "cmdline" for path in Path("/proc").glob("[0-9]*")]
-    while any(path.exists() and str(folder).encode() in cwd(path) for path in commands):
-        assert time.monotonic() < deadline, "the step is still running"
-        time.sleep(0.01)
+    processes = [path / "cwd" for path in Path("/proc").glob("[0-9]*")]
+    wait_until(lambda: not any(str(folder).encode() in cwd(path) for path in processes), 20)
     (folder / "busy").unlink()
     assert run(folder)[0] == 0
     assert starts(folder) == "aab"
 
 
-def cwd(path: Path) -> bytes:
-    """Working folder of the process whose command line is a file of /proc."""
+def cwd(link: Path) -> bytes:
+    """Working folder of a process, by its link in /proc; of one that has ended, nothing."""
     try:
-        return os.fsencode((path.parent / "cwd").readlink())
+        return os.fsencode(link.readlink())
     except OSError:
         return b""
 
 
-def pair(folder: Path, *arguments: str) -> tuple[int, str, str]:
+def program(name: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, str(RECIPES / "pair_translations.py"), *arguments],
+        [sys.executable, str(RECIPES / f"{name}.py"), *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     return done.returncode, done.stdout, done.stderr
+
+
+pair = partial(program, "pair_translations")
 
 
 def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
@@ -479,15 +450,9 @@ def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
     assert "would overwrite" in err
     argv = ["mono.de", "--model", "m", "data=files", "data.src_lang=en", "data.tgt_lang=de"]
     argv += ["data.train=[{src: mono.de, tgt: mono.de}]", "data.valid=[{tsv: a}]"]
-    done = subprocess.run(
-        [sys.executable, str(RECIPES / "clean_text.py"), *argv],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "would overwrite" in done.stderr
+    status, _, err = program("clean_text", tmp_path, *argv)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "would overwrite" in err
     assert (tmp_path / "mono.de").read_text() == "eins\n"
     assert (tmp_path / "back.en").read_text() == "one\n"
 
@@ -614,17 +579,8 @@ def test_a_report_on_a_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     model_folder.write_config(tmp_path, replace(JOB, data=data, cache_dir=str(tmp_path)))
     found = {"words_per_second": 1.0, "translations": ["a b c d"]}
     monkeypatch.setattr(student_report, "measure", lambda *_: (0.1, {"2": found, "3": found}))
-    arguments = [
-        str(tmp_path / "report.json"),
-        "--beams",
-        "2",
-        "3",
-        "--run",
-        str(tmp_path),
-        "--model",
-        "m",
-    ]
-    monkeypatch.setattr(sys, "argv", ["student_report", *arguments, str(tmp_path)])
+    arguments = ["--beams", "2", "3", "--run", str(tmp_path), "--model", "m", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["student_report", str(tmp_path / "report.json"), *arguments])
     student_report.report()
     (row,) = json.loads((tmp_path / "report.json").read_text("utf-8"))["models"]
     assert row["bleu 2"] == row["bleu 3"] == pytest.approx(100)
@@ -664,12 +620,9 @@ def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
     given = [case(line) for line in random_lines(100)]
     lines = [normalize(line, normalization, "en") for line in given]
     (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
-    done = subprocess.run(
-        [sys.executable, str(RECIPES / "shortlist.py"), str(tmp_path / "pairs.tsv"),
-         str(tmp_path / "vmap.txt"), "--best", "2", "--frequent", "3", "--model", str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    limits = ["--best", "2", "--frequent", "3", "--model", str(tmp_path)]
+    status, _, err = program("shortlist", tmp_path, "pairs.tsv", "vmap.txt", *limits)
+    assert status == 0, err
     rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
     assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
     assert len(rows[0][1].split(" ")) == 3
