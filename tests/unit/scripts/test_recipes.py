@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import runpy
 import shlex
 import shutil
 import signal
@@ -44,6 +45,7 @@ recipe = importlib.import_module("recipe")
 student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
+Program = Callable[..., tuple[int, str]]
 
 
 @pytest.mark.parametrize(
@@ -428,50 +430,60 @@ def cwd(link: Path) -> bytes:
         return b""
 
 
-def program(name: str, folder: Path, *arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, str(RECIPES / f"{name}.py"), *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Program:
+    """Runs a program of the recipes in ``tmp_path``; returns its exit status and messages."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+        status = 0
+        try:
+            runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, capsys.readouterr().err
+
+    return run
 
 
-pair = partial(program, "pair_translations")
+@pytest.fixture
+def pair(program: Program) -> Program:
+    return partial(program, "pair_translations")
 
 
-def test_the_input_is_not_overwritten(tmp_path: Path) -> None:
+def test_the_input_is_not_overwritten(tmp_path: Path, program: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\n")
     (tmp_path / "back.en").write_text("one\n")
-    status, _, err = pair(tmp_path, "mono.de", "back.en", "back.en")
+    status, err = program("pair_translations", "mono.de", "back.en", "back.en")
     assert (status, err.count("\n")) == (1, 1)
     assert "would overwrite" in err
     argv = ["mono.de", "--model", "m", "data=files", "data.src_lang=en", "data.tgt_lang=de"]
     argv += ["data.train=[{src: mono.de, tgt: mono.de}]", "data.valid=[{tsv: a}]"]
-    status, _, err = program("clean_text", tmp_path, *argv)
+    status, err = program("clean_text", *argv)
     assert (status, err.count("\n")) == (1, 1)
     assert "would overwrite" in err
     assert (tmp_path / "mono.de").read_text() == "eins\n"
     assert (tmp_path / "back.en").read_text() == "one\n"
 
 
-def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path) -> None:
+def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path, pair: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\nzwei\ndrei\nvier \u2028 fünf\n", encoding="utf-8")
     (tmp_path / "back.en").write_text("one\n\nthree\tthree\nfour\n")
-    status, _, err = pair(tmp_path, "mono.de", "back.en", "out.tsv", "--reverse")
+    status, err = pair("mono.de", "back.en", "out.tsv", "--reverse")
     assert (status, err) == (0, "4 lines, 3 pairs; dropped: 1 without a translation\n")
     expected = "one\teins\nthree three\tdrei\nfour\tvier   fünf\n"
     assert (tmp_path / "out.tsv").read_text("utf-8") == expected
     (tmp_path / "mono.de").write_text("eins\n")
-    status, _, err = pair(tmp_path, "mono.de", "back.en", "again.tsv")
+    status, err = pair("mono.de", "back.en", "again.tsv")
     assert status == 1
     assert "mono.de has 1 lines but back.en has 4" in err
     assert not (tmp_path / "again.tsv").exists()
 
 
-def test_selection_from_nbest_lists(tmp_path: Path) -> None:
+def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
     rng = random.Random(1)
     words = ["a", "big", "red", "house", "stands", "near", "the", "old", "river"]
     rows, references, best, nearest = [], [], [], []
@@ -488,9 +500,9 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
     (tmp_path / "ref").write_text("".join(f"{line}\n" for line in references))
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    assert pair(tmp_path, "in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
+    assert pair("in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
     assert (tmp_path / "a.tsv").read_text() == "".join(nearest)
-    status, _, err = pair(tmp_path, "in", "out.jsonl", "b.tsv", "--keep", "0.75")
+    status, err = pair("in", "out.jsonl", "b.tsv", "--keep", "0.75")
     assert status == 0
     assert err.startswith("40 lines, 30 pairs; dropped: 0 without a translation, 10 with a score")
     limit = sorted(score for score, _ in best)[10]
@@ -498,12 +510,12 @@ def test_selection_from_nbest_lists(tmp_path: Path) -> None:
 
     rows[7]["source"] = "another"
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status, _, err = pair(tmp_path, "in", "out.jsonl", "c.tsv")
+    status, err = pair("in", "out.jsonl", "c.tsv")
     assert status == 1
     assert "out.jsonl, line 8: it translates another line" in err
     (tmp_path / "out.jsonl").write_text("{}\n" * 40)
-    assert "line 1: not a line of mt-translate" in pair(tmp_path, "in", "out.jsonl", "c.tsv")[2]
-    assert "format=jsonl" in pair(tmp_path, "in", "in", "c.tsv", "--keep", "0.5")[2]
+    assert "line 1: not a line of mt-translate" in pair("in", "out.jsonl", "c.tsv")[1]
+    assert "format=jsonl" in pair("in", "in", "c.tsv", "--keep", "0.5")[1]
 
 
 class EchoTranslator:
@@ -612,7 +624,10 @@ def test_model1_against_its_definition() -> None:
 
 @pytest.mark.parametrize(("normalization", "case"), [("none", str), ("moses_lowercase", str.upper)])
 def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
-    normalization: str, case: Callable[[str], str], tmp_path: Path
+    normalization: str,
+    case: Callable[[str], str],
+    tmp_path: Path,
+    program: Program,
 ) -> None:
     tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
     data = DataConfig(src_lang="en", tgt_lang="de", normalization=normalization)
@@ -621,7 +636,7 @@ def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
     lines = [normalize(line, normalization, "en") for line in given]
     (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
     limits = ["--best", "2", "--frequent", "3", "--model", str(tmp_path)]
-    status, _, err = program("shortlist", tmp_path, "pairs.tsv", "vmap.txt", *limits)
+    status, err = program("shortlist", "pairs.tsv", "vmap.txt", *limits)
     assert status == 0, err
     rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
     assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
