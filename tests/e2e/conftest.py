@@ -1,10 +1,10 @@
 """Fixtures of tests that train."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.training_runs import Running, arguments, write_corpus
+from support.training_runs import Running, Start, arguments, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +15,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def train(corpus: Path, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+def train(corpus: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts ``mt-train`` on the corpus, in ``run_dir``."""
     started: list[Running] = []
 

@@ -8,13 +8,12 @@ do not.
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from support.models import make_translator
-from support.training_runs import Running, curve
+from support.training_runs import Start, curve
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
@@ -48,7 +47,7 @@ def test_checkpoint_is_intact() -> None:
         torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
 
 
-def test_training_resumes(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_training_resumes(tmp_path: Path, train: Start) -> None:
     run_dir = tmp_path / "run"
     shutil.copytree(FOLDER, run_dir)
     _, err = train(run_dir, *OVERRIDES, "train.max_steps=408").done()

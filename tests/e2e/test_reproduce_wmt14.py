@@ -162,13 +162,6 @@ def test_invalid_arguments(argument: str, message: str, environment: dict[str, s
     assert not Path(environment["RUNS"]).exists()
 
 
-def test_help_is_the_head_of_the_script(environment: dict[str, str]) -> None:
-    done = run("--help", environment=environment)
-    assert done.returncode == 0
-    assert "scripts/reproduce_wmt14 [base|big] [mt-train overrides]" in done.stdout
-    assert "set -e" not in done.stdout
-
-
 def test_missing_mirror(tmp_path: Path, environment: dict[str, str]) -> None:
     done = run("big", f"data.mirror={tmp_path}/none", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")

@@ -2,11 +2,10 @@
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.training_runs import Running, arguments, checkpoints, curve, write_corpus
+from support.training_runs import Running, Start, arguments, checkpoints, curve, write_corpus
 
 SHARDS = ("data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5")
 
@@ -18,7 +17,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def train(corpus: Path) -> Callable[..., Running]:
+def train(corpus: Path) -> Start:
     def start(name: str, *more: str) -> Running:
         argv = arguments(corpus, corpus / name, *SHARDS, *more)
         return Running("train", argv, corpus / f"{name}-{os.urandom(4).hex()}")
@@ -32,7 +31,7 @@ def weights(run_dir: Path) -> bytes:
 
 @pytest.mark.parametrize("more", [(), ("tokenizer.sampling=0.1", "data.weights=[1.5]")])
 def test_a_run_killed_in_an_epoch_of_many_shards_resumes_exactly(
-    corpus: Path, train: Callable[..., Running], more: tuple[str, ...]
+    corpus: Path, train: Start, more: tuple[str, ...]
 ) -> None:
     train("whole", *more).done()
     running = train("killed", *more)
@@ -46,7 +45,7 @@ def test_a_run_killed_in_an_epoch_of_many_shards_resumes_exactly(
     assert curve(corpus / "killed")[-1] == curve(corpus / "whole")[-1]
 
 
-def test_two_ranks_train_as_one(corpus: Path, train: Callable[..., Running]) -> None:
+def test_two_ranks_train_as_one(corpus: Path, train: Start) -> None:
     recipe = ("model.dropout=0", "train.precision=fp32", "tokenizer.sampling=0.1")
     for name, more in (("one", ()), ("two", ("distributed.processes=2",))):
         train(name, *recipe, *more).done()

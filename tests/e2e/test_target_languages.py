@@ -135,14 +135,6 @@ def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path)
     assert "chrF2 &gt;&gt;fra&lt;&lt;" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_an_unknown_tag_is_refused(translate: Callable[..., Any], trained: Path) -> None:
-    status, lines, err = translate(TEXT, 'tag="<2es>"')
-    assert (status, lines) == (1, [])
-    assert err.splitlines()[-1].endswith(
-        "error: tag=<2es> is not in the vocabulary: it has <2de>, >>fra<<"
-    )
-
-
 def test_engines_and_exports_give_the_same_translations(
     trained: Path, tmp_path: Path, translate: Callable[..., Any]
 ) -> None:

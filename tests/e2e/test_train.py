@@ -23,6 +23,7 @@ from safetensors.numpy import load_file
 from support.training_runs import (
     TIMEOUT,
     Running,
+    Start,
     arguments,
     checkpoints,
     curve,
@@ -37,19 +38,24 @@ from transformer_mt import model_folder, run_layout
 
 
 @pytest.fixture(scope="module")
-def finished(corpus: Path) -> tuple[Path, str]:
-    """An uninterrupted run by the console script, and its stdout. Do not change it."""
+def finished(corpus: Path) -> Path:
+    """An uninterrupted run by the console script; its stdout is beside it. Do not change it."""
     run_dir = corpus / "finished"
     command = [str(Path(sys.executable).with_name("mt-train")), *arguments(corpus, run_dir)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=env)
     assert done.returncode == 0, done.stderr
-    return run_dir, done.stdout
+    printed(run_dir).write_text(done.stdout)
+    return run_dir
+
+
+def printed(run_dir: Path) -> Path:
+    return run_dir.with_name("stdout")
 
 
 @pytest.fixture
-def copy(finished: tuple[Path, str], tmp_path: Path) -> Path:
-    return shutil.copytree(finished[0], tmp_path / "run")
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "run")
 
 
 def same_model(run_dir: Path, expected: Path) -> None:
@@ -58,8 +64,8 @@ def same_model(run_dir: Path, expected: Path) -> None:
     assert curve(run_dir) == curve(expected)
 
 
-def test_run_folder_contents(finished: tuple[Path, str]) -> None:
-    run_dir, out = finished
+def test_run_folder_contents(finished: Path) -> None:
+    run_dir, out = finished, printed(finished).read_text()
     for name in ("config.yaml", "tokenizer.model", "model.safetensors", "test.json",
                  "metrics.jsonl", "train.log", "README.md", "curves.png"):  # fmt: skip
         assert (run_dir / name).stat().st_size > 0
@@ -92,8 +98,8 @@ def test_run_folder_contents(finished: tuple[Path, str]) -> None:
     assert not list(run_dir.rglob("*.tmp"))
 
 
-def test_run_folder_has_no_pickle(finished: tuple[Path, str]) -> None:
-    for path in finished[0].rglob("*"):
+def test_run_folder_has_no_pickle(finished: Path) -> None:
+    for path in finished.rglob("*"):
         if path.is_dir() or "tfevents" in path.name or path.name == ".lock":
             continue
         content = path.read_bytes()
@@ -105,9 +111,7 @@ def test_run_folder_has_no_pickle(finished: tuple[Path, str]) -> None:
                 pass
 
 
-def test_model_card_of_a_finished_run_follows_its_settings(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_model_card_of_a_finished_run_follows_its_settings(copy: Path, train: Start) -> None:
     card, weights = copy / "README.md", (copy / "model.safetensors").stat()
     (score, *_) = json.loads((copy / "test.json").read_text())
     (result, *_) = ModelCard.load(card).data.eval_results
@@ -122,9 +126,7 @@ def test_model_card_of_a_finished_run_follows_its_settings(
     assert (copy / "model.safetensors").stat() == weights
 
 
-def test_finished_run_started_again_changes_nothing(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_finished_run_started_again_changes_nothing(copy: Path, train: Start) -> None:
     def stamps() -> dict[Path, tuple[int, bytes]]:
         files = (p for p in copy.rglob("*") if p.is_file())
         return {
@@ -146,7 +148,7 @@ def test_finished_run_started_again_changes_nothing(
 
 
 def test_finished_run_with_new_search_settings_is_only_scored_again(
-    copy: Path, train: Callable[..., Running], tmp_path: Path
+    copy: Path, train: Start, tmp_path: Path
 ) -> None:
     before = curve(copy), curve(copy, "valid")
     argv = ["train.final=best", "decode.beam_size=1", "decode.max_extra_tokens=0"]
@@ -167,20 +169,16 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
     assert out == scores
 
 
-def test_mt_eval_reproduces_the_scores_of_the_run(
-    finished: tuple[Path, str], tmp_path: Path
-) -> None:
-    run_dir, printed = finished
-    status, out, err = Running("evaluate", [f"model={run_dir}"], tmp_path / "text").wait()
-    assert (status, out) == (0, printed), err
-    argv = [f"model={run_dir}", "format=json"]
-    out, _ = Running("evaluate", argv, tmp_path / "json").done()
-    assert json.loads(out) == json.loads((run_dir / "test.json").read_text())
+def test_mt_eval_reproduces_the_scores_of_the_run(finished: Path, tmp_path: Path) -> None:
+    out, _ = Running("evaluate", [f"model={finished}"], tmp_path / "text").done()
+    assert out == printed(finished).read_text()
+    out, _ = Running("evaluate", [f"model={finished}", "format=json"], tmp_path / "json").done()
+    assert json.loads(out) == json.loads((finished / "test.json").read_text())
 
 
 @pytest.mark.parametrize("setting", ["tokenizer.sampling=0.3", "augment=standard"])
 def test_run_whose_pairs_are_sampled_resumes_exactly(
-    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running], setting: str
+    finished: Path, tmp_path: Path, train: Start, setting: str
 ) -> None:
     """The segmentations and the noise of each epoch are sampled again exactly after a kill."""
     argv = [setting, "train.max_steps=32"]
@@ -192,16 +190,16 @@ def test_run_whose_pairs_are_sampled_resumes_exactly(
     running.wait()
     train(cut, *argv).done()
     same_model(cut, whole)
-    assert curve(whole)[0] != curve(finished[0])[0]  # the training data differ
-    assert curve(whole, "valid")[0][0] == curve(finished[0], "valid")[0][0]
+    assert curve(whole)[0] != curve(finished)[0]  # the training data differ
+    assert curve(whole, "valid")[0][0] == curve(finished, "valid")[0][0]
 
 
-def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_run_is_repeated_from_its_config_yaml(finished: Path, tmp_path: Path) -> None:
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()
-    argv = ["--config-dir", str(finished[0]), "--config-name", "config", f"run_dir={again}"]
+    argv = ["--config-dir", str(finished), "--config-name", "config", f"run_dir={again}"]
     Running("train", argv, tmp_path / "output", cwd=desk).done()
-    same_model(again, finished[0])
+    same_model(again, finished)
     assert list(desk.iterdir()) == []  # nothing of Hydra's
     for wrong, message in (
         ("+train.max_stepz=3", "train.max_stepz: there is no such setting; did you"),
@@ -215,7 +213,7 @@ def test_run_is_repeated_from_its_config_yaml(finished: tuple[Path, str], tmp_pa
 
 
 def test_signals_save_a_checkpoint_and_the_run_resumes(
-    finished: tuple[Path, str], tmp_path: Path, train: Callable[..., Running]
+    finished: Path, tmp_path: Path, train: Start
 ) -> None:
     run_dir, stopped_at = tmp_path / "run", 0
 
@@ -241,21 +239,21 @@ def test_signals_save_a_checkpoint_and_the_run_resumes(
     _, err = train(run_dir).done()
     assert f"resuming after update {stopped_at}" in err
     for name in ("model.safetensors", "test.json"):
-        assert (run_dir / name).read_bytes() == (finished[0] / name).read_bytes()
+        assert (run_dir / name).read_bytes() == (finished / name).read_bytes()
 
 
 def test_run_killed_after_the_last_checkpoint_still_averages(
-    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
+    copy: Path, finished: Path, train: Start
 ) -> None:
     # As after a kill between the last checkpoint and the averaging.
     (copy / "test.json").unlink()
     shutil.copy(checkpoints(copy)[0] / "model.safetensors", copy / "model.safetensors")
     train(copy).done()
-    same_model(copy, finished[0])
+    same_model(copy, finished)
 
 
 def test_scores_are_deleted_when_training_continues(
-    copy: Path, finished: tuple[Path, str], train: Callable[..., Running]
+    copy: Path, finished: Path, train: Start
 ) -> None:
     more = "train.max_steps=2000"
     running = train(copy, more)
@@ -263,13 +261,11 @@ def test_scores_are_deleted_when_training_continues(
     running.send(signal.SIGTERM)
     assert running.wait()[0] == 143
     average = (copy / "model.safetensors").read_bytes()
-    assert average != (finished[0] / "model.safetensors").read_bytes()
+    assert average != (finished / "model.safetensors").read_bytes()
     assert not (copy / "test.json").exists()
 
 
-def test_model_without_checkpoints_is_not_overwritten(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_model_without_checkpoints_is_not_overwritten(copy: Path, train: Start) -> None:
     shutil.rmtree(copy / "checkpoints")
     before = (copy / run_layout.WEIGHTS).read_bytes(), (copy / "test.json").read_bytes()
     assert "no intact checkpoint" in one_line_error(train(copy).wait())
@@ -289,7 +285,7 @@ def elsewhere(corpus: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("more", [["train.max_steps=42"], []])
 @pytest.mark.parametrize("part", ["training", "validation"])
 def test_changed_training_or_validation_data_is_refused(
-    part: str, more: list[str], elsewhere: Path, copy: Path, train: Callable[..., Running]
+    part: str, more: list[str], elsewhere: Path, copy: Path, train: Start
 ) -> None:
     """Also in a finished run, whose scores do not belong to the new data; moving is no change."""
     if more:
@@ -302,7 +298,7 @@ def test_changed_training_or_validation_data_is_refused(
 
 @pytest.mark.parametrize(("best_by", "warns"), [("bleu", True), ("nll", False)])
 def test_warning_for_text_without_spaces(
-    best_by: str, warns: bool, train: Callable[..., Running], tmp_path: Path
+    best_by: str, warns: bool, train: Start, tmp_path: Path
 ) -> None:
     def thai(line: str) -> str:
         return "".join(chr(0x0E01 + ord(letter) - ord("a")) for letter in line if letter != " ")
@@ -315,9 +311,7 @@ def test_warning_for_text_without_spaces(
     assert ("warning: the validation set has no spaces between words" in err) == warns
 
 
-def test_scores_survive_a_restart_without_a_test_set(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_scores_survive_a_restart_without_a_test_set(copy: Path, train: Start) -> None:
     before = (copy / "test.json").read_text(), (copy / "config.yaml").read_text()
     status, out, err = train(copy, "data.test=[]").wait()
     assert (status, out) == (0, ""), err
@@ -326,7 +320,7 @@ def test_scores_survive_a_restart_without_a_test_set(
 
 
 def test_changed_size_of_a_weighted_source_is_refused_but_not_a_moved_vocabulary(
-    elsewhere: Path, train: Callable[..., Running], tmp_path: Path
+    elsewhere: Path, train: Start, tmp_path: Path
 ) -> None:
     lines = (elsewhere / "train.tsv").read_text().splitlines(keepends=True)
     run_dir = tmp_path / "weighed"
@@ -350,7 +344,7 @@ def test_changed_size_of_a_weighted_source_is_refused_but_not_a_moved_vocabulary
 
 
 def test_damaged_encoded_corpus_is_a_one_line_error(
-    elsewhere: Path, train: Callable[..., Running], tmp_path: Path
+    elsewhere: Path, train: Start, tmp_path: Path
 ) -> None:
     train(tmp_path / "one", "train.max_steps=1", folder=elsewhere).done()
     (tokens,) = (elsewhere / "cache").glob("corpus-*/*/src.tokens")
@@ -364,7 +358,7 @@ def test_damaged_encoded_corpus_is_a_one_line_error(
 
 
 def test_changed_test_set_is_reported_and_scored_again(
-    corpus: Path, elsewhere: Path, copy: Path, train: Callable[..., Running]
+    corpus: Path, elsewhere: Path, copy: Path, train: Start
 ) -> None:
     scores = (copy / "test.json").read_text()
     text = (elsewhere / "test.tsv").read_text()
@@ -388,7 +382,7 @@ def test_changed_test_set_is_reported_and_scored_again(
     assert segments[1] == [number - 1 for number in segments[0]]
 
 
-def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Running]) -> None:
+def test_damaged_records_of_a_finished_run(copy: Path, train: Start) -> None:
     scores = (copy / "test.json").read_text()
     for damaged in ("garbage", scores[:-50]):
         (copy / "test.json").write_text(damaged)
@@ -403,7 +397,7 @@ def test_damaged_records_of_a_finished_run(copy: Path, train: Callable[..., Runn
     train(copy, "train.max_steps=41").done()
 
 
-def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_finished_run_without_a_test_set(tmp_path: Path, train: Start) -> None:
     argv = ["data.test=[]", "train.max_epochs=1"]
     for finished_before in (False, True):
         status, out, err = train(tmp_path / "run", *argv).wait()
@@ -417,7 +411,7 @@ def test_finished_run_without_a_test_set(tmp_path: Path, train: Callable[..., Ru
         assert "raise that limit" not in err
 
 
-def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Start) -> None:
     run_dir = tmp_path / "run"
     wild = ["schedule=inverse_sqrt", "schedule.peak_lr=1e30", "schedule.warmup_steps=1"]
     result = train(run_dir, *wild, "train.checkpoint_every=1", "train.log_every=100").wait()
@@ -428,9 +422,7 @@ def test_non_finite_weights_are_never_saved(tmp_path: Path, train: Callable[...,
         assert all(np.isfinite(array).all() for array in load_file(path).values())
 
 
-def test_the_advice_after_divergence_may_be_followed(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_the_advice_after_divergence_may_be_followed(copy: Path, train: Start) -> None:
     slower = ["schedule.warmup_steps=50", "train.clip_norm=0.1", "train.max_steps=48"]
     shutil.rmtree(checkpoints(copy)[-1])
     _, err = train(copy, *slower).done()
@@ -443,9 +435,7 @@ def test_the_advice_after_divergence_may_be_followed(
     assert lr[32] == pytest.approx(32**-0.5 / 4)
 
 
-def test_run_folder_of_a_different_configuration_is_refused(
-    copy: Path, train: Callable[..., Running]
-) -> None:
+def test_run_folder_of_a_different_configuration_is_refused(copy: Path, train: Start) -> None:
     before = (copy / "config.yaml").read_bytes()
     message = one_line_error(train(copy, "model.dropout=0.25", "train.batch_tokens=300").wait())
     assert "was started with a different configuration" in message
@@ -454,7 +444,7 @@ def test_run_folder_of_a_different_configuration_is_refused(
     assert (copy / "config.yaml").read_bytes() == before
 
 
-def test_folder_that_is_not_a_run_is_refused(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_folder_that_is_not_a_run_is_refused(tmp_path: Path, train: Start) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "model.safetensors").write_text("months of work")
@@ -464,7 +454,7 @@ def test_folder_that_is_not_a_run_is_refused(tmp_path: Path, train: Callable[...
     assert not (mine / "config.yaml").exists()
 
 
-def test_model_learns_to_copy(tmp_path: Path, train: Callable[..., Running]) -> None:
+def test_model_learns_to_copy(tmp_path: Path, train: Start) -> None:
     write_corpus(tmp_path, translate=str, pairs=1000)
     run_dir = tmp_path / "run"
     more = ["model.d_model=32", "model.d_ff=64", "model.dropout=0", "schedule=inverse_sqrt",
@@ -568,7 +558,7 @@ BAD_INPUT: dict[str, tuple[Callable[[Path], object], list[str], str]] = {
 @pytest.mark.parametrize(("make", "more", "message"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
 def test_bad_input_is_a_one_line_error(
     tmp_path: Path,
-    train: Callable[..., Running],
+    train: Start,
     make: Callable[[Path], object],
     more: list[str],
     message: str,
@@ -581,34 +571,32 @@ def test_bad_input_is_a_one_line_error(
 
 
 def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
-    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
+    finished: Path, train: Start, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
     write_corpus(other, translate=str.title, pairs=40)  # would give a different vocabulary
     # At such a small learning rate the weights hardly change.
     schedule = ["schedule=inverse_sqrt", "schedule.peak_lr=1e-12", "train.max_steps=3"]
-    start = f"train.init_from={finished[0]}"
+    start = f"train.init_from={finished}"
     more = ["tokenizer.vocab_size=777", "model.dropout=0.3", "train.validate_every=1"]
     argv = [start, *schedule, *more]
     run_dir = tmp_path / "tuned"
     _, err = train(run_dir, *argv, folder=other).done()
-    assert f"starting from the weights of {finished[0]} (" in err
-    old = load_file(finished[0] / "model.safetensors")
+    assert f"starting from the weights of {finished} (" in err
+    old = load_file(finished / "model.safetensors")
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         new = load_file(run_dir / name)
         assert old.keys() == new.keys()
         for key, array in old.items():
             np.testing.assert_allclose(new[key], array, rtol=1.3e-6, atol=1e-5)
-    pieces = (finished[0] / "tokenizer.model").read_bytes()
+    pieces = (finished / "tokenizer.model").read_bytes()
     assert (run_dir / "tokenizer.model").read_bytes() == pieces
     assert model_folder.read_config(run_dir).tokenizer.vocab_size == 290
     assert "is finished: nothing to do" in train(run_dir, *argv, folder=other).done()[1]
 
 
-def test_a_smaller_model_starts_from_layers_of_a_larger_one(
-    train: Callable[..., Running], tmp_path: Path
-) -> None:
+def test_a_smaller_model_starts_from_layers_of_a_larger_one(train: Start, tmp_path: Path) -> None:
     teacher, student = tmp_path / "teacher", tmp_path / "student"
     train(teacher, "model.num_decoder_layers=3", "train.max_steps=1").done()
     argv = [f"train.init_from={teacher}", "schedule=inverse_sqrt", "schedule.peak_lr=1e-12"]
@@ -628,10 +616,10 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(
 
 
 def test_fine_tuning_resumes_without_the_base_model(
-    finished: tuple[Path, str], train: Callable[..., Running], tmp_path: Path
+    finished: Path, train: Start, tmp_path: Path
 ) -> None:
     base, run_dir = tmp_path / "base", tmp_path / "tuned"
-    shutil.copytree(finished[0], base)
+    shutil.copytree(finished, base)
     argv = [f"train.init_from={base}", "schedule=inverse_sqrt", "train.checkpoint_every=2"]
     result = train(run_dir, *argv, "train.max_steps=2").wait()
     assert result[0] == 0, result[2]
@@ -655,11 +643,11 @@ def test_fine_tuning_resumes_without_the_base_model(
 def test_fine_tuning_of_an_incompatible_model_is_refused(
     more: list[str],
     expected: str,
-    finished: tuple[Path, str],
+    finished: Path,
     corpus: Path,
-    train: Callable[..., Running],
+    train: Start,
     tmp_path: Path,
 ) -> None:
-    argv = [f"train.init_from={finished[0]}", *(item.format(corpus=corpus) for item in more)]
+    argv = [f"train.init_from={finished}", *(item.format(corpus=corpus) for item in more)]
     assert expected in one_line_error(train(tmp_path / "tuned", *argv).wait())
     assert not (tmp_path / "tuned").exists()

@@ -105,6 +105,10 @@ class Running:
             time.sleep(0.002)
 
 
+Start = Callable[..., Running]
+"""Starts a run in a folder, with overrides."""
+
+
 def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
     """Starts a command on several ranks, with the environment that torchrun gives them."""
     env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
