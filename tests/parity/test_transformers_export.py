@@ -31,11 +31,9 @@ FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/run_2_3"
 
 PRE = "PegasusForConditionalGeneration"
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
-    "post": ("MarianMTModel", {}),
-    "pre": (PRE, {"norm": "pre", "num_encoder_layers": 3, "num_decoder_layers": 1}),
-    "learned": (PRE, {"norm": "pre", "positions": "learned", "max_positions": 300}),
     "small heads": ("MarianMTModel", {"d_k": 3, "d_v": 5, "num_encoder_layers": 1}),
-    "small heads, pre": (PRE, {"d_k": 8, "d_v": 2, "norm": "pre"}),
+    "small heads, pre": (PRE, {"d_k": 8, "d_v": 2, "norm": "pre", "num_encoder_layers": 3}),
+    "learned": (PRE, {"norm": "pre", "positions": "learned", "max_positions": 300}),
     "pre, other options": (
         PRE,
         {"attention_bias": True, "output_bias": True, "norm": "pre", "d_k": 5, "activation": "gelu",

@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from os.path import commonprefix
 from pathlib import Path
@@ -216,6 +217,7 @@ def unsafe(tree: ast.AST, module: str, package: str) -> Violations:
 
 
 Rule = Callable[[ast.AST, str, str], Violations]
+parsed = cache(ast.parse)
 
 
 def violations(rule: Rule, source: str, path: Path) -> list[str]:
@@ -223,7 +225,7 @@ def violations(rule: Rule, source: str, path: Path) -> list[str]:
     parts = list(path.with_suffix("").parts)
     package = ".".join(parts[:-1])
     module = package if parts[-1] == "__init__" else ".".join(parts)
-    found = rule(ast.parse(source), module, package)
+    found = rule(parsed(source), module, package)
     return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
 
 
@@ -260,7 +262,7 @@ def circles(sources: Mapping[Path, str], root: Path = ROOT) -> list[str]:
     for name, path in names.items():
         if name == ("transformer_mt", "__init__"):  # the public API, which imports from all layers
             continue
-        for _, imported in imported_names(ast.parse(sources[path]), ".".join(name[:-1])):
+        for _, imported in imported_names(parsed(sources[path]), ".".join(name[:-1])):
             parts = imported.split(".")
             modules = [(*parts[:n], *end) for n in range(len(parts), 0, -1) for end in INSIDE]
             other = next((module for module in modules if module in names), name)

