@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,7 @@ student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 Program = Callable[..., tuple[int, str]]
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(
@@ -324,10 +326,22 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    process = start(folder, *arguments)
-    out, err = process.communicate(timeout=60)
-    return process.returncode, out, err
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Runs the steps in this process: exit status, stdout and stderr."""
+    monkeypatch.setattr(recipe, "_SCRIPTS", Path())
+
+    def go(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["steps.py", *arguments])
+        status = 0
+        try:
+            with chdir(folder):
+                runpy.run_path("steps.py", run_name="__main__")
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *capfd.readouterr()
+
+    return go
 
 
 def starts(folder: Path) -> str:
@@ -335,79 +349,81 @@ def starts(folder: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path) -> None:
-    status, out, err = run(folder)
+def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path, run: Run) -> None:
+    status, out, err = run()
     assert (status, out, starts(folder)) == (0, "copied b\n", "ab")
     assert "$ python copy_file.py in a\ncopied a\n" in err
-    status, out, err = run(folder)
+    status, out, err = run()
     assert (status, out, err) == (0, "", "[1/2] a: done\n[2/2] b: done\n")
     (folder / "b").unlink()
-    assert run(folder)[0] == 0
+    assert run()[0] == 0
     assert starts(folder) == "abb"
 
 
-def test_dry_run_prints_what_anyone_can_run(folder: Path) -> None:
+def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Run) -> None:
     before = sorted(folder.iterdir())
-    status, out, _ = run(folder, "it's", "--dry-run")
+    status, out, _ = run("it's", "--dry-run")
     lines = ["""python copy_file.py in a 'it'"'"'s' --dry-run""", "python copy_file.py a b"]
     assert (status, out.splitlines()) == (0, ["mkdir -p .", *lines])
     assert sorted(folder.iterdir()) == before
 
 
-def test_copied_files_and_settings_that_change_no_result_are_the_same_inputs(folder: Path) -> None:
-    assert run(folder, "data.workers=2")[0] == 0
+def test_copied_files_and_settings_that_change_no_result_are_the_same_inputs(
+    folder: Path, run: Run
+) -> None:
+    assert run("data.workers=2")[0] == 0
     for name in ("in", "a", "b"):
         os.utime(folder / name, (0, 0))
-    status, _, err = run(folder, "data.workers=0", "cache_dir=x")
+    status, _, err = run("data.workers=0", "cache_dir=x")
     assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
 
 
-def test_a_file_of_the_user_s_own_is_not_to_be_deleted(folder: Path) -> None:
+def test_a_file_of_the_user_s_own_is_not_to_be_deleted(folder: Path, run: Run) -> None:
     (folder / "a").write_text("mine")
-    status, _, err = run(folder)
+    status, _, err = run()
     assert (status, err.count("\n")) == (1, 1)
     assert "a is not of this recipe: move it" in err
 
 
-def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path) -> None:
-    assert run(folder)[0] == 0
-    status, out, err = run(folder, "more")
+def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: Run) -> None:
+    assert run()[0] == 0
+    status, out, err = run("more")
     assert (status, out) == (1, "")
     (line,) = err.splitlines()
     assert line.startswith("steps: error: a was made by another command: to make it again, delete")
     assert "(a, b)" in line
     (folder / "in").write_text("other text")
-    status, _, err = run(folder)
+    status, _, err = run()
     assert status == 1
     assert "a was made from another in:" in err
     (folder / "a").unlink()
-    status, _, err = run(folder)
+    status, _, err = run()
     assert status == 1
     assert "b was made from another a:" in err
     (folder / "b").unlink()
-    assert run(folder)[0] == 0
+    assert run()[0] == 0
     assert (folder / "b").read_text() == "other text"
 
 
-def test_a_missing_input_is_one_line(folder: Path) -> None:
+def test_a_missing_input_is_one_line(folder: Path, run: Run) -> None:
     (folder / "in").unlink()
-    status, _, err = run(folder)
+    status, _, err = run()
     assert (status, err) == (1, "steps: error: cannot read in: No such file or directory\n")
 
 
-def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path) -> None:
-    status, _, err = run(folder, "fail")
+def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: Run) -> None:
+    status, _, err = run("fail")
     assert (status, starts(folder)) == (3, "a")
     assert "The same command resumes here." in err
-    assert run(folder)[0] == 0  # nothing was made by the failed command
+    assert run()[0] == 0  # nothing was made by the failed command
     assert starts(folder) == "aab"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path) -> None:
+def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, run: Run) -> None:
     process = start(folder, "slow")
     wait_until((folder / "busy").exists)
-    other = run(folder, "slow")
+    other = run("slow")
     assert other[0] == 1
     assert "another process is at work in ." in other[2]
     process.send_signal(number)
@@ -418,7 +434,7 @@ def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path) ->
     processes = [path / "cwd" for path in Path("/proc").glob("[0-9]*")]
     wait_until(lambda: not any(str(folder).encode() in cwd(path) for path in processes), 20)
     (folder / "busy").unlink()
-    assert run(folder)[0] == 0
+    assert run()[0] == 0
     assert starts(folder) == "aab"
 
 
