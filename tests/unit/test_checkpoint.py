@@ -2,9 +2,9 @@
 
 import json
 import os
-import resource
 import shutil
-import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,10 @@ from safetensors.torch import load_file, save_file
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import (
+    ModelConfig,
+    OptimizerConfig,
+)
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.optimizer import adam, named_state
@@ -174,6 +177,15 @@ def test_an_interrupted_save_leaves_existing_checkpoints_intact(
     ]
 
 
+def flip(name: str, offset: int) -> Callable[[Path], object]:
+    def damage(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[offset] ^= 0x10
+        (folder / name).write_bytes(content)
+
+    return damage
+
+
 def cut(name: str) -> Callable[[Path], object]:
     return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size - 1)
 
@@ -192,6 +204,8 @@ def empty(folder: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a bit of a weight": flip("model.safetensors", -1),
+    "a bit of Adam's state": flip("optimizer.safetensors", -100),
     "optimizer cut": cut("optimizer.safetensors"),
     "no weights": lambda f: (f / "model.safetensors").unlink(),
     "no state": lambda f: (f / "state.json").unlink(),
@@ -304,16 +318,22 @@ def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
 
 
 def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
-    path, limits = tmp_path / "model.safetensors", resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large") as error:
-            ckpt.save_tensors({"a": torch.zeros(10_000)}, path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert error.value.filename == str(path)
+    program = """
+import resource, signal, sys, torch
+from pathlib import Path
+from transformer_mt.checkpoint import save_tensors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    save_tensors({"a": torch.zeros(10_000)}, Path(sys.argv[1]))
+except OSError as error:
+    print(error.strerror, error.filename, sep=": ")
+"""
+    path = tmp_path / "model.safetensors"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"File too large: {path}\n"
     assert list(tmp_path.iterdir()) == []
 
 
