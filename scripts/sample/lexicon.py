@@ -117,7 +117,7 @@ VERBS = {
     travel | fahren fährt *gefahren | to far | how by_train by_bus by_car
     feed fed | füttern | acc animal
     clean | putzen | the room | how quickly
-    wash | waschen wäscht gewaschen | own dress shirt sweater car bicycle
+    wash | waschen wäscht gewaschen | own coat shirt sweater car bicycle
     wait_for | warten | auf people | at town
     watch_television | fern-sehen sieht gesehen | at kitchen home
     """,
@@ -202,7 +202,7 @@ STATES = """
     thirsty=durstig | drink | sleep, run
     happy=glücklich | sing, dance | sleep
     sad=traurig | stay, call | sing, dance, play
-    busy=beschäftigt | stay | visit, help, meet, call
+    healthy=gesund | work, swim, run, dance | stay
 """
 THINK = """
     know knew | wissen weiß gewusst

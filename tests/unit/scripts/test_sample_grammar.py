@@ -7,7 +7,6 @@ import pytest
 from sample import corpus
 from sample.grammar import EMPTY, PRONOUNS, Clause, asked, english, german, join, main, sub, to_do
 from sample.grammar import noun_phrase as phrase
-from sample.inflection import DATIVE
 from sample.words import FRAMES, NOUNS, PLANS, TENSES
 from support.sample import sample_pairs
 
@@ -38,11 +37,9 @@ def test_noun_phrases_decline_as_in_a_grammar_book(word: str) -> None:
 
 
 def test_irregular_nouns_and_adjectives() -> None:
-    student, brothers = phrase(NOUNS["student"]), phrase(NOUNS["brother"], plural=True)
-    assert student.de == ("der Student", "den Studenten", "dem Studenten")
-    assert brothers.de == ("die Brüder", "die Brüder", "den Brüdern")
-    plurals = [phrase(NOUNS[en], plural=True).de[DATIVE] for en in ("car", "boy")]
-    assert plurals == ["den Autos", "den Jungen"]
+    assert phrase(NOUNS["student"]).de == ("der Student", "den Studenten", "dem Studenten")
+    datives = [phrase(NOUNS[en], plural=True).de[2] for en in ("brother", "car", "boy", "children")]
+    assert datives == ["den Brüdern", "den Autos", "den Jungen", "den Kindern"]
     hat = phrase(NOUNS["hat"], ("a", "ein"), ("expensive", "teuer"))
     assert hat.de == ("ein teurer Hut", "einen teuren Hut", "einem teuren Hut")
     plurals = [NOUNS[n].en_plural for n in ("man", "children", "tomato", "knife", "church", "key")]
@@ -90,11 +87,10 @@ def test_word_order() -> None:
     c = Clause(PRONOUNS["she"], VERBS["anrufen"], "past", time=yesterday)
     c = c._replace(negation="nicht", object=brother)
     assert english(c) == "she did not call her brother yesterday"
-    assert german(c) == "sie hat ihren Bruder gestern nicht angerufen"
     assert german(c, order="final") == "sie ihren Bruder gestern nicht angerufen hat"
-    c = c._replace(negation="")
-    assert main(c._replace(time=EMPTY), yesterday)[1] == "gestern hat sie ihren Bruder angerufen"
-    c = c._replace(tense="present", time=EMPTY)
+    c = c._replace(negation="", time=EMPTY)
+    assert main(c, yesterday)[1] == "gestern hat sie ihren Bruder angerufen"
+    c = c._replace(tense="present")
     assert join(asked(c), end="?") == ("Does she call her brother?", "Ruft sie ihren Bruder an?")
     assert sub(("if", "wenn"), c)[1] == ", wenn sie ihren Bruder anruft"
     assert german(c._replace(modal=TENSES["can"][1])) == "sie kann ihren Bruder anrufen"
@@ -141,14 +137,14 @@ def test_determiners_and_adjectives_agree_in_the_corpus(noun: str) -> None:
 
 
 def test_subordinate_clauses_follow_a_comma_and_end_with_their_finite_verb() -> None:
-    to_do = tuple(f" {verb.zu}" for verb in VERBS.values())
+    infinitives = tuple(f" {verb.zu}" for verb in VERBS.values())
     finite = {*re.findall(r"\w+", "bin bist ist sind habe hast hat haben war warst waren")}
     finite |= {verb.prefix + form for verb in VERBS.values() for form in verb.present}
     finite |= {form for _, m in TENSES.values() if m for form in (*m.present, *m.preterite)}
     found = Counter[str]()
     words = "weil|dass|ob|obwohl|wenn|wann|wo|warum|der|den|die|das"
     for word, clause in re.findall(rf", ({words}) ([^,.?]+)", "\n".join(de for _, de in TRAIN)):
-        if not clause.endswith(to_do):  # an infinitive clause that begins with an article
+        if not clause.endswith(infinitives):  # an infinitive clause that begins with an article
             assert clause.split()[-1] in finite, clause
             found[word] += 1
     assert all(found[word] > 100 for word in words.split("|"))
