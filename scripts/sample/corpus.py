@@ -1,74 +1,56 @@
 """Seeded grammar that generated the built-in English–German sample corpus.
 
-The package ships the text (``transformer_mt/data/text/sources/sample_corpus``); a test checks that
-this grammar still generates it. After a change: write each split of ``sample_pairs`` there, one
-English–tab–German line per pair, compress it with ``zstd -19``, and increase ``SAMPLE_VERSION`` in
-``transformer_mt/data/text/sources/files.py``.
+``cd scripts && python -m sample.corpus`` writes the text that the package ships, in
+``transformer_mt/data/text/sources/sample_corpus``, and a test checks that it is what this grammar
+generates. Increase ``SAMPLE_VERSION`` in ``transformer_mt/data/text/sources/files.py`` with it.
 
-A sentence starts as a meaning (a ``Clause``, sampled in ``choices.py``) and is realised twice, by
-the rules of each language. A meaning has one translation, so that a small model can learn the
-mapping: "you" is always "du", the English past is the German perfect (except war, hatte and
-modals), and pronouns refer to people or to a noun of the same sentence.
-
-Modules from the bottom up: ``inflection``, ``phrases``, ``clauses``; the tables ``lexicon`` and
-``usage``, read by ``words``; ``choices``; and the types of sentences ``one_clause``,
-``descriptions`` and ``two_clauses``.
+A meaning (``sentences.py``) is put into words by the rules of each language (``grammar.py``) and
+has one translation: "you" is "du", the English past is the German perfect (except "war" and modal
+verbs), and the progressive has "gerade".
 """
 
+import re
 from functools import cache
+from pathlib import Path
 
-from sample import descriptions, one_clause, two_clauses
-from sample.choices import Dice
-from sample.phrases import Bilingual
+import pyarrow as pa
+
+from sample.grammar import Bilingual
+from sample.sentences import SHAPES, Dice
 
 SIZES = {"train": 40_000, "valid": 500, "test": 1_000}
-_HELD_OUT = SIZES["valid"] + SIZES["test"]
-_LENGTHS = range(2, 23)  # in English words
-
-__all__ = ["SIZES", "sample_pairs"]
+FOLDER = Path(__file__).parents[2] / "transformer_mt/data/text/sources/sample_corpus"
 
 
-def _tokens(pair: Bilingual) -> set[Bilingual]:
-    return {
-        (side, word)
-        for side, text in zip(("en", "de"), pair, strict=True)
-        for word in text[:-1].replace(",", "").split()
-    }
-
-
-def _distinct_pairs(count: int) -> list[Bilingual]:
-    """Random pairs without repetitions on either side."""
-    weights = one_clause.SHAPES | descriptions.SHAPES | two_clauses.SHAPES
-    shapes = [shape for shape, weight in weights.items() for _ in range(weight)]
-    d = Dice(seed=20170612)
-    pairs: dict[str, str] = {}
-    targets: set[str] = set()
-    while len(pairs) < count:
-        pair = d.pick(shapes)(d)
-        if not pair or pair[0] in pairs or pair[1] in targets:
-            continue
-        if len(pair[0].split()) in _LENGTHS:
-            pairs[pair[0]] = pair[1]
-            targets.add(pair[1])
-    return list(pairs.items())
+def _words(pair: Bilingual) -> set[str]:
+    return set(re.findall(r"\w+", " ".join(pair)))
 
 
 @cache
 def _corpus() -> dict[str, list[Bilingual]]:
-    """Pairs of each split; ``valid`` and ``test`` use only words of ``train``."""
-    pairs = _distinct_pairs(SIZES["train"] + 2 * _HELD_OUT)
-    train, rest = pairs[: SIZES["train"]], pairs[SIZES["train"] :]
-    known = set[Bilingual]().union(*map(_tokens, train))
-    held_out = [pair for pair in rest if _tokens(pair) <= known][:_HELD_OUT]
-    return {"train": train, "valid": held_out[: SIZES["valid"]], "test": held_out[SIZES["valid"] :]}
+    """Pairs none of whose sides occurs twice; words of held-out pairs occur in ``train``."""
+    d = Dice(seed=20170612)
+    seen: set[str] = set()
+    splits: dict[str, list[Bilingual]] = {split: [] for split in SIZES}
+    for split, size in SIZES.items():
+        known = set[str]().union(*map(_words, splits["train"]))
+        while len(splits[split]) < size:
+            pair = d.pick(SHAPES)(d)
+            if not pair or not 4 <= len(pair[0].split()) <= 16 or not seen.isdisjoint(pair):
+                continue
+            seen.update(pair)
+            if split == "train" or _words(pair) <= known:
+                splits[split].append(pair)
+    return splits
 
 
 def sample_pairs(split: str) -> list[Bilingual]:
-    """Pairs (English, German) of a split, the same on every machine.
-
-    Raises:
-        ValueError: There is no such split.
-    """
-    if split not in SIZES:
-        raise ValueError(f"the built-in sample has no split {split!r}: use train, valid or test")
+    """Pairs (English, German) of a split, the same on every machine."""
     return list(_corpus()[split])
+
+
+if __name__ == "__main__":
+    for name in SIZES:
+        text = "".join(f"{en}\t{de}\n" for en, de in sample_pairs(name)).encode()
+        zstd = pa.Codec("zstd", compression_level=19)
+        (FOLDER / f"{name}.tsv.zst").write_bytes(zstd.compress(text, asbytes=True))

@@ -1,275 +1,216 @@
-"""Tables of words of both languages: nouns, adjectives, names, places and times.
+"""Tables of words of both languages, and of what is done with what.
 
-``woman/women Frau f Frauen`` is one noun. An underscore stands for a space inside an entry, and in
-the tables of pairs ``yesterday=gestern`` is English=German.
+An underscore stands for a space, and ``yesterday=gestern`` is English=German.
 """
 
-# english[/plural]  german  gender (m, f, n; mn: n-declension; p: plural only)  german plural or -
+# class | adjectives for all its nouns | english[/plural] german gender german plural: genders are
+#   m, f, n, p (plural only) and mw (weak masculine); "-" where no plural is used
 NOUNS = """
-
-man/men Mann m Männer, woman/women Frau f Frauen, teacher Lehrer m Lehrer, doctor Arzt m Ärzte,
-student Student mn Studenten, tourist Tourist mn Touristen, neighbour Nachbar mn Nachbarn,
-colleague Kollege mn Kollegen, guest Gast m Gäste, farmer Bauer mn Bauern, baker Bäcker m Bäcker,
-policeman/policemen Polizist mn Polizisten, pilot Pilot mn Piloten, lawyer Anwalt m Anwälte,
-actress/actresses Schauspielerin f Schauspielerinnen, waitress/waitresses Kellnerin f Kellnerinnen,
-saleswoman/saleswomen Verkäuferin f Verkäuferinnen, nurse Krankenschwester f Krankenschwestern,
-lady Dame f Damen, gardener Gärtner m Gärtner, professor Professor m Professoren,
-engineer Ingenieur m Ingenieure, boy Junge mn Jungen, girl Mädchen n Mädchen,
-child/children Kind n Kinder, mother Mutter f Mütter, father Vater m Väter,
-brother Bruder m Brüder, sister Schwester f Schwestern, uncle Onkel m Onkel, aunt Tante f Tanten,
-grandmother Großmutter f Großmütter, grandfather Großvater m Großväter, son Sohn m Söhne,
-daughter Tochter f Töchter, friend Freund m Freunde, boss Chef m Chefs, parents/parents - p Eltern,
-grandparents/grandparents - p Großeltern, apple Apfel m Äpfel, orange Orange f Orangen,
-banana Banane f Bananen, egg Ei n Eier, tomato/tomatoes Tomate f Tomaten, pear Birne f Birnen,
-potato/potatoes Kartoffel f Kartoffeln, cake Kuchen m Kuchen, soup Suppe f Suppen,
-salad Salat m Salate, pizza Pizza f Pizzas, bread Brot n -, cheese Käse m -, fish Fisch m -,
-meat Fleisch n -, butter Butter f -, fruit Obst n -, rice Reis m -, chocolate Schokolade f -,
-ice_cream Eis n -, water Wasser n -, milk Milch f -, lemonade Limonade f -,
-apple_juice Apfelsaft m -, beer Bier n -, coffee Kaffee m -, tea Tee m -,
-cup_of_coffee/cups_of_coffee Tasse_Kaffee f Tassen_Kaffee,
-cup_of_tea/cups_of_tea Tasse_Tee f Tassen_Tee,
-glass_of_water/glasses_of_water Glas_Wasser n Gläser_Wasser,
-glass_of_milk/glasses_of_milk Glas_Milch n Gläser_Milch,
-bottle_of_wine/bottles_of_wine Flasche_Wein f Flaschen_Wein,
-piece_of_cake/pieces_of_cake Stück_Kuchen n Stücke_Kuchen, book Buch n Bücher,
-newspaper Zeitung f Zeitungen, letter Brief m Briefe, story Geschichte f Geschichten,
-magazine Zeitschrift f Zeitschriften, novel Roman m Romane, poem Gedicht n Gedichte,
-text Text m Texte, postcard Postkarte f Postkarten, email E-Mail f E-Mails, joke Witz m Witze,
-sentence Satz m Sätze, word Wort n Wörter, question Frage f Fragen, problem Problem n Probleme,
-plan Plan m Pläne, film Film m Filme, song Lied n Lieder, picture Bild n Bilder,
-photo Foto n Fotos, concert Konzert n Konzerte, party Party f Partys,
-weekend Wochenende n Wochenenden, trip Reise f Reisen, holidays/holidays - p Ferien,
-bill Rechnung f Rechnungen, lesson Unterricht m -, shirt Hemd n Hemden, dress Kleid n Kleider,
-coat Mantel m Mäntel, jacket Jacke f Jacken, skirt Rock m Röcke, hat Hut m Hüte,
-sweater Pullover m Pullover, blouse Bluse f Blusen, scarf/scarves Schal m Schals,
-cap Mütze f Mützen, key Schlüssel m Schlüssel, mobile_phone Handy n Handys,
-pencil Bleistift m Bleistifte, umbrella Regenschirm m Regenschirme, bag Tasche f Taschen,
-knife/knives Messer n Messer, spoon Löffel m Löffel, fork Gabel f Gabeln,
-bottle Flasche f Flaschen, glass Glas n Gläser, cup Tasse f Tassen, lamp Lampe f Lampen,
-vase Vase f Vasen, plate Teller m Teller, suitcase Koffer m Koffer, box Kiste f Kisten,
-basket Korb m Körbe, clock Uhr f Uhren, table Tisch m Tische, chair Stuhl m Stühle,
-bed Bett n Betten, sofa Sofa n Sofas, cupboard Schrank m Schränke, shelf/shelves Regal n Regale,
-desk Schreibtisch m Schreibtische, armchair Sessel m Sessel, carpet Teppich m Teppiche,
-mirror Spiegel m Spiegel, computer Computer m Computer, radio Radio n Radios,
-television Fernseher m Fernseher, camera Kamera f Kameras, ball Ball m Bälle, car Auto n Autos,
-bicycle Fahrrad n Fahrräder, motorbike Motorrad n Motorräder, boat Boot n Boote, bus Bus m Busse,
-train Zug m Züge, plane Flugzeug n Flugzeuge, ship Schiff n Schiffe, dog Hund m Hunde,
-cat Katze f Katzen, horse Pferd n Pferde, bird Vogel m Vögel, cow Kuh f Kühe,
-mouse/mice Maus f Mäuse, sheep/sheep Schaf n Schafe, duck Ente f Enten, pig Schwein n Schweine,
-bear Bär mn Bären, lion Löwe mn Löwen, elephant Elefant mn Elefanten, monkey Affe mn Affen,
-flower Blume f Blumen, rose Rose f Rosen, tree Baum m Bäume, door Tür f Türen,
-window Fenster n Fenster, room Zimmer n Zimmer, bathroom Badezimmer n Badezimmer,
-house Haus n Häuser, flat Wohnung f Wohnungen, bridge Brücke f Brücken, tower Turm m Türme,
-castle Schloss n Schlösser, church Kirche f Kirchen, museum Museum n Museen, hotel Hotel n Hotels,
-restaurant Restaurant n Restaurants, school Schule f Schulen, library Bibliothek f Bibliotheken,
-river Fluss m Flüsse, garden Garten m Gärten, park Park m Parks, city Stadt f Städte,
-village Dorf n Dörfer, station Bahnhof m Bahnhöfe, cinema Kino n Kinos, theatre Theater n Theater,
-café Café n Cafés, supermarket Supermarkt m Supermärkte, market Markt m Märkte,
-bakery Bäckerei f Bäckereien, hospital Krankenhaus n Krankenhäuser, office Büro n Büros,
-kitchen Küche f Küchen, living_room Wohnzimmer n Wohnzimmer, lake See m Seen,
-beach Strand m Strände, forest Wald m Wälder, bus_stop Bushaltestelle f Bushaltestellen,
-airport Flughafen m Flughäfen, university Universität f Universitäten, zoo Zoo m Zoos,
-balcony Balkon m Balkone, swimming_pool Schwimmbad n Schwimmbäder, garage Garage f Garagen,
-factory Fabrik f Fabriken, mountains/mountains - p Berge, post_office Post f -, sea Meer n -,
-music Musik f -, German Deutsch n -, English Englisch n -, French Französisch n -,
-Spanish Spanisch n -, Italian Italienisch n -, Polish Polnisch n -, time Zeit f -, money Geld n -,
-weather Wetter n -, sun Sonne f -
+person | old young nice friendly clever | man/men Mann m Männer, woman/women Frau f Frauen, \
+    teacher Lehrer m Lehrer, doctor Arzt m Ärzte, student Student mw Studenten, \
+    neighbour Nachbar mw Nachbarn, guest Gast m Gäste, farmer Bauer mw Bauern, \
+    lawyer Anwalt m Anwälte, baker Bäcker m Bäcker, nurse Krankenschwester f Krankenschwestern, \
+    waitress Kellnerin f Kellnerinnen, actress Schauspielerin f Schauspielerinnen, \
+    tourist Tourist mw Touristen, engineer Ingenieur m Ingenieure
+person | small nice clever | boy Junge mw Jungen, children Kinder p Kinder
+relative | nice good clever | mother Mutter f -, father Vater m -, brother Bruder m Brüder, \
+    sister Schwester f Schwestern, uncle Onkel m -, aunt Tante f -, grandmother Großmutter f -, \
+    grandfather Großvater m -, son Sohn m Söhne, daughter Tochter f Töchter, \
+    friend Freund m Freunde, boss Chef m -, parents Eltern p Eltern
+animal | small big old young | dog Hund m Hunde, cat Katze f Katzen, horse Pferd n Pferde, \
+    bird Vogel m Vögel, cow Kuh f Kühe, duck Ente f Enten, pig Schwein n Schweine
+text | new old interesting boring | book Buch n Bücher, newspaper Zeitung f Zeitungen, \
+    novel Roman m Romane
+letter | long short interesting boring | letter Brief m Briefe, email E-Mail f E-Mails, \
+    poem Gedicht n Gedichte, story Geschichte f Geschichten
+snack | fresh big small | apple Apfel m Äpfel, orange Orange f Orangen, banana Banane f Bananen, \
+    tomato Tomate f Tomaten, egg Ei n Eier
+dish | big small good | soup Suppe f Suppen, salad Salat m Salate, cake Kuchen m Kuchen, \
+    pizza Pizza f Pizzas
+food | fresh good cheap | bread Brot n -, cheese Käse m -, fish Fisch m -, meat Fleisch n -, \
+    fruit Obst n -
+drink | fresh cold good | water Wasser n -, milk Milch f -, juice Saft m -, tea Tee m -, \
+    coffee Kaffee m -
+clothes | new old beautiful cheap expensive colour | dress Kleid n Kleider, shirt Hemd n Hemden, \
+    coat Mantel m Mäntel, jacket Jacke f Jacken, hat Hut m Hüte, sweater Pullover m Pullover
+thing | new old small big colour | bag Tasche f Taschen, key Schlüssel m Schlüssel, \
+    umbrella Regenschirm m Regenschirme, ball Ball m Bälle, suitcase Koffer m Koffer, \
+    glass Glas n Gläser, cup Tasse f Tassen, box Kiste f Kisten, knife/knives Messer n Messer
+machine | new old small big cheap expensive | lamp Lampe f Lampen, camera Kamera f Kameras, \
+    clock Uhr f Uhren, computer Computer m Computer, radio Radio n Radios, \
+    television Fernseher m Fernseher
+vehicle | new old fast cheap expensive colour | car Auto n Autos, bicycle Fahrrad n Fahrräder, \
+    motorbike Motorrad n Motorräder, boat Boot n Boote
+furniture | new old big small beautiful cheap expensive | table Tisch m Tische, \
+    chair Stuhl m Stühle, bed Bett n Betten, sofa Sofa n Sofas, cupboard Schrank m Schränke, \
+    carpet Teppich m Teppiche, mirror Spiegel m Spiegel, picture Bild n Bilder
+building | new old big small modern beautiful | house Haus n Häuser, church Kirche f Kirchen, \
+    castle Schloss n Schlösser, bridge Brücke f Brücken, tower Turm m Türme, \
+    museum Museum n Museen, school Schule f Schulen
+plant | small big beautiful | flower Blume f Blumen, rose Rose f Rosen, tree Baum m Bäume
+room | small big | kitchen Küche f Küchen, bathroom Badezimmer n Badezimmer, \
+    flat Wohnung f Wohnungen, door Tür f Türen, window Fenster n Fenster
+show | new old long short beautiful sad | film Film m Filme, song Lied n Lieder
+language | | German Deutsch n -, English Englisch n -, French Französisch n -
 """
-
-# english  german stem  german comparative or -
 ADJECTIVES = """
-
-new neu neuer, old alt älter, small klein kleiner, big groß größer, beautiful schön schöner,
-cheap billig billiger, expensive teuer teurer, heavy schwer schwerer, long lang länger,
-short kurz kürzer, interesting interessant interessanter, boring langweilig langweiliger,
-funny lustig lustiger, sad traurig -, fresh frisch frischer, good gut besser, warm warm wärmer,
-cold kalt kälter, hot heiß heißer, young jung jünger, friendly freundlich freundlicher,
-famous berühmt berühmter, nice nett netter, clever klug klüger, polite höflich höflicher,
-tall groß größer, fast schnell schneller, modern modern moderner, red rot -, blue blau -,
-green grün -, black schwarz -, white weiß -, yellow gelb -, brown braun -, grey grau -,
-strong stark stärker, difficult schwierig schwieriger, quiet ruhig ruhiger
+    new=neu, old=alt, small=klein, big=groß, beautiful=schön, cheap=billig, expensive=teuer,
+    long=lang, short=kurz, interesting=interessant, boring=langweilig, sad=traurig, fresh=frisch,
+    good=gut, cold=kalt, young=jung, friendly=freundlich, nice=nett, clever=klug, fast=schnell,
+    modern=modern
+"""
+COLOURS = "red=rot, blue=blau, green=grün, black=schwarz, white=weiß, yellow=gelb"
+ADVERBS = "when=wann, where=wo, why=warum"
+LINKS = "that=dass, whether=ob, because=weil, although=obwohl, if=wenn"
+NUMBERS = "two=zwei, three=drei, four=vier, five=fünf"
+NAMES = {"he": "Paul Peter David Leon Tom Martin", "she": "Anna Maria Julia Laura Emma Clara"}
+# subject, object, possessive | the same in German, the object in two cases | row of verb tables
+PRONOUNS = """
+    I me my | ich mich mir mein | 0
+    you you your | du dich dir dein | 1
+    he him his | er ihn ihm sein | 2
+    she her her | sie sie ihr ihr | 2
+    we us our | wir uns uns unser | 3
+    they them their | sie sie ihnen ihr | 3
+"""
+# english base[ past] | german infinitive[ third person[ participle[ preterite]]]: a hyphen behind a
+# separable prefix, "-" for a regular form, "*" before the participle of a verb with sein
+MODALS = """
+    will | werden
+    can could | können kann - konnte
+    should | sollten sollte
+    have_to had | müssen muss - musste
+    want_to wanted | wollen will - wollte
+    would_like_to | möchten möchte
 """
 
-# class: nouns | adjectives that go with all of them
-CLASSES = """
-person: man woman teacher doctor student tourist neighbour colleague guest farmer baker policeman \
-pilot lawyer actress waitress saleswoman nurse lady gardener professor engineer \
-| young old friendly famous nice clever polite tall
-child: boy girl child | small nice clever polite
-kin: mother father brother sister uncle aunt grandmother grandfather son daughter friend boss \
-parents grandparents neighbour
-young kin: brother sister son daughter
-profession: teacher doctor farmer baker pilot lawyer gardener engineer student professor
-animal: dog cat horse bird cow mouse sheep duck pig bear lion elephant monkey | small big old young
-farm: dog cat horse cow sheep duck pig | small big old young
-pet: dog cat horse bird | small big old young black white brown
-wild: bear lion elephant monkey bird | small big old young
-fruit: apple orange banana egg tomato pear potato | fresh big small
-snack: apple orange banana egg tomato pear piece_of_cake
-dish: cake soup salad pizza | small big good
-pot: soup egg fish meat rice
-baked: cake pizza bread | good
-grocery: bread cheese fish meat butter fruit | fresh good cheap
-staple: rice chocolate ice_cream bread cheese fish meat
-cold drink: water milk lemonade apple_juice beer | cold
-hot drink: coffee tea | hot strong
-cup: cup_of_coffee cup_of_tea glass_of_water glass_of_milk bottle_of_wine
-text: book newspaper letter story magazine novel poem text | interesting boring new old long short
-book: book newspaper magazine novel | interesting boring new old
-script: letter postcard poem story novel email text | long short funny
-mail: letter postcard email photo | long short beautiful
-speech: story joke | funny short new
-topic: book film plan concert trip problem story | new interesting long
-hard: question sentence word text problem poem | difficult long short
-show: film concert | interesting boring new funny long
-film: film | interesting boring new funny long sad
-song: song | beautiful new old sad funny short
-joy: weekend holidays concert party trip
-clothes: shirt dress coat jacket skirt hat sweater blouse scarf cap \
-| new old red blue green black white grey brown yellow beautiful warm expensive cheap
-unisex: shirt coat jacket hat sweater scarf cap \
-| new old red blue green black white grey brown yellow warm
-warm clothes: coat jacket sweater scarf cap
-lying: book newspaper letter key mobile_phone pencil umbrella knife spoon fork photo postcard \
-| new old small big
-standing: bottle glass cup lamp vase plate suitcase box basket | new old small big
-hanging: picture mirror clock photo | new old small big
-lost: key mobile_phone umbrella bag hat camera ball suitcase letter photo | new old small big
-gift: book clock ball camera vase lamp bag picture flower | new small beautiful
-useful: bicycle book umbrella camera suitcase computer | new old small big
-luggage: suitcase bag box basket | heavy small big old
-furniture: table chair bed sofa cupboard shelf desk armchair carpet lamp mirror \
-| new old big small beautiful expensive cheap
-parlour: table sofa armchair carpet lamp mirror shelf | new old big small beautiful
-device: lamp radio computer television | new old small
-broken: car bicycle motorbike clock lamp computer radio boat camera | old new small
-vehicle: car bicycle motorbike boat | new old fast expensive cheap red blue black
-big vehicle: car bus train ship plane | new old fast big
-washable: car dress shirt blouse sweater bicycle | new old red blue green white
-opening: door window suitcase cupboard | old big small
-room: room kitchen bathroom living_room garage flat
-building: house bridge tower castle church museum hotel restaurant school \
-| new old big small modern beautiful
-sight: castle museum church zoo tower | old famous beautiful big
-home: house flat | big small old new modern expensive quiet
-structure: house bridge boat tower | new big small modern
-plant: flower tree rose | beautiful small big
-flower: flower rose | red white yellow beautiful
-artwork: picture flower house cat horse | beautiful big small
-language: German English French Spanish Italian Polish
-means: time money
-"""
+# verb as above | what is done, and with what:
+#   acc, dat, give (a person something) or auf: classes or nouns as objects; "a", "the" and "own"
+#   are accusatives that have this determiner
+#   to: further phrases that belong to the verb, at: where it is done, how: in which manner
+VERBS = {
+    # what one does again and again
+    "habit": """
+    read read | lesen liest gelesen | acc text letter | at kitchen home work | how slowly
+    write wrote | schreiben - geschrieben | acc letter | at kitchen home work | how quickly
+    eat ate | essen isst gegessen | acc snack dish food | at kitchen home
+    drink drank | trinken - getrunken | acc drink | at kitchen home
+    cook | kochen | acc soup egg fish meat | at kitchen | how quickly
+    bake | backen backt gebacken | acc cake pizza bread | at kitchen
+    buy bought | kaufen | acc snack food drink | at shop
+    do_the_shopping did | ein-kaufen | at shop | how quickly alone
+    visit | besuchen - besucht | acc people museum church castle
+    call | an-rufen - gerufen | acc people
+    meet met | treffen trifft getroffen | acc people | at town
+    help | helfen hilft geholfen | dat people | at kitchen home work
+    learn | lernen | acc language | at home work
+    sing sang | singen - gesungen | acc song | at home | how quietly alone
+    listen_to | hören | acc song | at home
+    play | spielen | to game | at play
+    play | spielen | to instrument | at home | how well quietly
+    dance | tanzen | at home | how well alone
+    sleep slept | schlafen schläft geschlafen | at home | how well
+    work | arbeiten | at kitchen home work | how quietly alone
+    swim swam | schwimmen - *geschwommen | at water | how slowly alone
+    run ran | laufen läuft *gelaufen | at play | how quickly alone
+    go went | gehen - *gegangen | to destination | how alone
+    travel | fahren fährt *gefahren | to far | how by_train by_bus by_car
+    feed fed | füttern | acc animal
+    clean | putzen | the room | how quickly
+    wash | waschen wäscht gewaschen | own coat shirt sweater car bicycle
+    wait_for | warten | auf people | at town
+    watch_television | fern-sehen sieht gesehen | at kitchen home
+    """,
+    "event": """
+    buy bought | kaufen | acc clothes furniture machine vehicle text
+    sell sold | verkaufen - verkauft | acc furniture machine vehicle house
+    repair | reparieren - repariert | acc machine vehicle | how slowly carefully
+    paint | malen | acc animal plant building | how carefully
+    open | öffnen | the door window suitcase bag box | how slowly carefully
+    close | schließen - geschlossen | the door window suitcase bag box | how quietly carefully
+    turn_on | an-machen | the lamp radio computer television
+    tidy_up | auf-räumen | the kitchen bathroom flat | how quickly alone
+    carry | tragen trägt getragen | the suitcase bag box table chair | to into | how carefully
+    collect | ab-holen | acc people | to from
+    invite | ein-laden lädt geladen | acc people
+    thank | danken | dat people
+    answer | antworten | dat people | how quickly
+    show showed | zeigen | give machine text picture
+    give gave | geben gibt gegeben | give thing text lamp clock flower
+    lend lent | leihen - geliehen | give vehicle text umbrella suitcase camera
+    send sent | schicken | give letter
+    look_for | suchen | acc thing dog cat | at kitchen home
+    plant | pflanzen | acc plant | how carefully
+    stay | bleiben - *geblieben | to stay
+    come_back came | zurück-kommen - *gekommen | to from | how alone
+    """,
+    # what happens, told in the past
+    "once": """
+    find found | finden - gefunden | acc thing dog cat | at kitchen home town
+    lose lost | verlieren - verloren | own thing camera | at shop town
+    see saw | sehen sieht gesehen | acc people animal | at town
+    """,
+    # told in the present
+    "state": """
+    love | lieben | the people
+    know | kennen - gekannt | the people song
+    like | mögen mag gemocht | the people clothes show furniture
+    need | brauchen | a machine furniture thing vehicle
+    have had | haben hat gehabt | a dog cat horse machine vehicle house
+    """,
+}
 
-MALE_NAMES = "Paul Peter Leon David Thomas Felix Jonas Stefan"
-FEMALE_NAMES = "Anna Maria Julia Lena Laura Emma Sophie Clara"
-NUMBERS = (
-    "two=zwei, three=drei, four=vier, five=fünf, six=sechs, seven=sieben, eight=acht, nine=neun, "
-    "ten=zehn, eleven=elf, twelve=zwölf"
-)
-
-# english noun | where: english, german preposition | where to: the same, and the german case
-PLACES = """
-
-garden in in into in accusative, park in in to in accusative, city in in to in accusative,
-village in in to in accusative, station at an to zu dative, library in in to in accusative,
-museum in in to in accusative, cinema at in to in accusative, theatre at in to in accusative,
-restaurant in in to in accusative, café in in to in accusative, supermarket at in to zu dative,
-market at auf to zu dative, bakery at in to zu dative, post_office at auf to zu dative,
-hospital in in to in accusative, hotel in in to in accusative, office in in to in accusative,
-kitchen in in into in accusative, living_room in in into in accusative, lake at an to zu dative,
-beach on an to zu dative, bus_stop at an to zu dative, airport at an to zu dative,
-university at an to zu dative, zoo in in to in accusative, balcony on auf onto auf accusative,
-swimming_pool in in to in accusative, garage in in into in accusative,
-factory in in to in accusative
-"""
-PLACE_GROUPS = """
-calm: at_home kitchen garden living_room balcony park
-desk: at_home kitchen office library café
-food shop: supermarket market city
-meal: at_home kitchen garden restaurant café balcony
-stove: at_home kitchen
-outside: city village
-rendezvous: park café restaurant city station library university
-chores: kitchen garden office at_home
-street: park city garden station at_school
-stage: at_home living_room theatre garden
-play: garden park at_school
-study: at_school at_home library university
-stop: station airport bus_stop
-rest: at_home garden hotel living_room
-work: office garden hospital factory at_home hotel supermarket
-indoors: at_home living_room hotel
-farm: garden village
-destination: park city station library museum cinema theatre restaurant café supermarket market \
-bakery hospital office lake beach airport university zoo swimming_pool post_office
-"""
-# the same for what stands or lies somewhere
-SPOTS = (
-    "table on auf, desk on auf, chair on auf, shelf on auf, bed next_to neben, sofa next_to neben, "
-    "armchair next_to neben, cupboard next_to neben, table under unter, desk under unter"
-)
-CITIES = (
-    "Berlin=Berlin, Munich=München, Vienna=Wien, Hamburg=Hamburg, Cologne=Köln, Zurich=Zürich, "
-    "Paris=Paris, London=London, Rome=Rom, Prague=Prag, Dresden=Dresden"
-)
-
-# what a verb may be completed with
-COMPLEMENTS = {
-    "game": "football=Fußball, tennis=Tennis, chess=Schach, cards=Karten",
-    "instrument": "the piano=Klavier, the guitar=Gitarre, the violin=Geige",
-    "companion": "with the dog=mit dem Hund, with the cat=mit der Katze, "
-    "with the ball=mit dem Ball, with the children=mit den Kindern",
-    "carry": "into the house=ins Haus, to the station=zum Bahnhof, to the car=zum Auto, "
-    "into the kitchen=in die Küche, into the flat=in die Wohnung",
-    "from": "from the station=vom Bahnhof, from school=von der Schule, from the hotel=vom Hotel, "
-    "from the airport=vom Flughafen, from the party=von der Party",
-    "far": "to Berlin=nach Berlin, to Munich=nach München, to Vienna=nach Wien, "
-    "to Paris=nach Paris, to Hamburg=nach Hamburg, to Italy=nach Italien, to Spain=nach Spanien, "
-    "to Poland=nach Polen, to Switzerland=in die Schweiz, to Turkey=in die Türkei",
-    "through": "through the park=durch den Park, through the forest=durch den Wald, "
-    "through the city=durch die Stadt, through the garden=durch den Garten",
-    "water": "in the lake=im See, in the sea=im Meer, in the river=im Fluss, "
-    "in the swimming pool=im Schwimmbad",
-    "trail": "through the forest=durch den Wald, around the lake=um den See, "
-    "to the village=ins Dorf, through the mountains=durch die Berge",
+PHRASES = {
+    "kitchen": "at home=zu Hause, in the kitchen=in der Küche",
+    "home": "in the garden=im Garten, in the hotel=im Hotel, on the balcony=auf dem Balkon",
+    "work": "in the office=im Büro, in the library=in der Bibliothek, at school=in der Schule",
+    "town": "in the park=im Park, in the city=in der Stadt, in the village=im Dorf, "
+    "at the station=am Bahnhof, at the airport=am Flughafen, on the beach=am Strand",
+    "shop": "at the supermarket=im Supermarkt, at the market=auf dem Markt",
+    "play": "in the garden=im Garten, in the park=im Park, at school=in der Schule",
+    "water": "in the lake=im See, in the sea=im Meer, in the river=im Fluss",
+    "spot": "on the table=auf dem Tisch, under the bed=unter dem Bett, on the sofa=auf dem Sofa, "
+    "next to the door=neben der Tür, under the chair=unter dem Stuhl",
+    "destination": "to the park=in den Park, to the city=in die Stadt, to the station=zum Bahnhof, "
+    "to the beach=zum Strand, into the garden=in den Garten, into the kitchen=in die Küche",
+    "far": "to Berlin=nach Berlin, to Munich=nach München, to Italy=nach Italien, "
+    "to Switzerland=in die Schweiz, to the sea=ans Meer",
+    "into": "into the house=ins Haus, into the kitchen=in die Küche, to the car=zum Auto",
+    "from": "from the station=vom Bahnhof, from the airport=vom Flughafen",
     "stay": "at home=zu Hause, in bed=im Bett, in the hotel=im Hotel",
-    "home": "home=nach Hause",
-    "bed": "to bed=ins Bett",
-    "doctor": "to the doctor=zum Arzt",
+    "game": "football=Fußball, tennis=Tennis, cards=Karten, chess=Schach",
+    "instrument": "the piano=Klavier, the guitar=Gitarre, the violin=Geige",
 }
 MANNERS = (
-    "slowly=langsam, quickly=schnell, quietly=leise, loudly=laut, carefully=vorsichtig, well=gut, "
-    "hard=fleißig, together=zusammen, alone=allein, early=früh, late=spät"
+    "slowly=langsam, quickly=schnell, quietly=leise, carefully=vorsichtig, well=gut, "
+    "alone=allein, by train=mit dem Zug, by bus=mit dem Bus, by car=mit dem Auto"
 )
-
-# tense: when it happens; the modal verbs share one row
 TIMES = {
     "present": "every day=jeden Tag, every morning=jeden Morgen, every evening=jeden Abend, "
-    "on Sundays=sonntags, on Mondays=montags, on Fridays=freitags, in summer=im Sommer, "
-    "in winter=im Winter, in the evening=am Abend, in the afternoon=am Nachmittag, "
-    "at the weekend=am Wochenende",
-    "progressive": "right now=gerade, at the moment=im Moment, today=heute",
-    "past": "yesterday=gestern, yesterday evening=gestern Abend, on Monday=am Montag, "
-    "on Tuesday=am Dienstag, on Wednesday=am Mittwoch, on Thursday=am Donnerstag, "
-    "on Saturday=am Samstag, this morning=heute Morgen, two days ago=vor zwei Tagen, "
-    "three days ago=vor drei Tagen, a week ago=vor einer Woche, last week=letzte Woche",
-    "long past": "last year=letztes Jahr, last month=letzten Monat, last summer=letzten Sommer, "
-    "two years ago=vor zwei Jahren, a month ago=vor einem Monat, in May=im Mai, "
-    "in August=im August, in spring=im Frühling",
-    "future": "tomorrow=morgen, tomorrow morning=morgen früh, tomorrow evening=morgen Abend, "
-    "next week=nächste Woche, on Friday=am Freitag, on Sunday=am Sonntag, tonight=heute Abend, "
-    "soon=bald, in an hour=in einer Stunde, in two days=in zwei Tagen, next month=nächsten Monat",
-    "modal": "today=heute, tomorrow=morgen, tomorrow morning=morgen früh, tonight=heute Abend, "
-    "on Friday=am Freitag, at the weekend=am Wochenende, next week=nächste Woche, now=jetzt",
+    "on Sundays=sonntags, on Mondays=montags, in summer=im Sommer, in winter=im Winter",
+    "past": "yesterday=gestern, yesterday evening=gestern Abend, this morning=heute Morgen, "
+    "on Monday=am Montag, on Thursday=am Donnerstag, last week=letzte Woche, "
+    "two days ago=vor zwei Tagen, a week ago=vor einer Woche",
+    "future": "today=heute, tonight=heute Abend, tomorrow=morgen, tomorrow evening=morgen Abend, "
+    "on Friday=am Freitag, on Sunday=am Sonntag, next week=nächste Woche",
 }
-# the same for what has an hour, too: "on Monday at seven o'clock"
-DAYS = {
-    "present": "on Sundays=sonntags, on Mondays=montags, on Fridays=freitags, every day=jeden Tag",
-    "past": "yesterday=gestern, on Monday=am Montag, on Tuesday=am Dienstag, "
-    "on Wednesday=am Mittwoch, on Thursday=am Donnerstag, on Saturday=am Samstag",
-    "modal": "today=heute, tomorrow=morgen, on Friday=am Freitag, on Sunday=am Sonntag",
-}
-SPANS = "years=Jahren, months=Monaten, weeks=Wochen"
-FREQUENCIES = (
-    "often=oft, always=immer, sometimes=manchmal, never=nie, usually=meistens, rarely=selten"
-)
+# how somebody feels | what this makes one do | what it prevents
+STATES = """
+    tired=müde | sleep, stay | dance, work, swim, run, read, cook
+    ill=krank | sleep, stay | work, swim, run, dance, play, travel, help
+    hungry=hungrig | eat, cook, bake | sleep, work, wait for
+    thirsty=durstig | drink | sleep, run
+    happy=glücklich | sing, dance | sleep
+    sad=traurig | stay, call | sing, dance, play
+    healthy=gesund | work, swim, run, dance | stay
+"""
+THINK = """
+    know knew | wissen weiß gewusst
+    think thought | glauben
+    hope | hoffen
+"""
+PLANS = """
+    try tried | versuchen - versucht
+    promise | versprechen verspricht versprochen
+    forget forgot | vergessen vergisst vergessen
+"""

@@ -11,7 +11,7 @@ from transformer_mt.data.text.lines import read_lines
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.protocols import Pair
 
-SAMPLE_VERSION = 1
+SAMPLE_VERSION = 2
 """Version of the built-in sample's text, part of its fingerprint."""
 
 _SAMPLE = Path(__file__).with_name("sample_corpus")
