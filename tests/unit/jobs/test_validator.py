@@ -186,6 +186,9 @@ def test_a_usable_model_translates_every_line_once(
     for source, reference, translation in result.samples:
         assert references[source] == reference == translation
     assert result.samples == sorted(result.samples, key=lambda s: MANY.index(Pair(*s[:2])))
+    monkeypatch.setattr(validator_module, "_USABLE_BLEU", 101)  # of some lines, too
+    few = validate(tokenizer).metrics
+    assert (few["lines"], few["bleu"]) == (100, pytest.approx(100))
 
 
 def test_a_model_that_cannot_translate_translates_a_hundred_lines(
