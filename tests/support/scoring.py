@@ -1,5 +1,6 @@
-"""Scores of texts by several metrics."""
+"""Scores of texts by several metrics, and texts that are worse than others."""
 
+import random
 from collections.abc import Sequence
 
 from transformer_mt.evaluation.metrics import DEFAULT
@@ -14,3 +15,15 @@ def score(
     metrics: Sequence[str] = DEFAULT,
 ) -> list[Score]:
     return [compute_score(name, tgt_lang, hypotheses, references) for name in metrics]
+
+
+def perturbed(lines: Sequence[str], seed: int, share: float = 0.1) -> list[str]:
+    """A share of the words is dropped, and in many lines two neighbours are swapped."""
+    draw, result = random.Random(seed), []
+    for line in lines:
+        words = [word for word in line.split(" ") if draw.random() > share]
+        if len(words) > 2 and draw.random() < 0.5:
+            i = int(draw.random() * (len(words) - 1))
+            words[i], words[i + 1] = words[i + 1], words[i]
+        result.append(" ".join(words))
+    return result

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
-from support.training_runs import Running
+from support.training_runs import Running, arguments, write_corpus
 
 from transformer_mt.cli import main as cli
 from transformer_mt.config import TrainJob
@@ -82,8 +82,16 @@ def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:
     assert len(errors) == 5
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143)])
-def test_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(KeyboardInterrupt(), 130), (SystemExit(143), 143), (InputError("under a launcher"), 1)],
+)
+def test_interrupts_and_failures_under_a_launcher_end_the_sweep(
+    run: Run, error: BaseException, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if expected == 1:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
     seeds: list[int] = []
 
     def job(job: TrainJob) -> None:
@@ -91,79 +99,62 @@ def test_interrupts_end_the_sweep(run: Run, error: BaseException) -> None:
         raise error
 
     status, out, _ = run("-m", "train.seed=1,2", job=job)
-    expected = 130 if isinstance(error, KeyboardInterrupt) else 143
     assert (status, seeds, out) == (expected, [1], "")
 
 
-def test_under_a_launcher_a_failure_ends_the_sweep(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    seeds: list[int] = []
-
-    def job(job: TrainJob) -> None:
-        seeds.append(job.train.seed)
-        raise InputError("no")
-
-    status, out, _ = run("-m", "train.seed=1,2", job=job)
-    assert (status, seeds, out) == (1, [1], "")
+SOURCES = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
 
 
-def test_a_sweep_may_be_asked_for_by_a_setting(run: Run) -> None:
-    jobs: list[TrainJob] = []
-    run("hydra.mode=MULTIRUN", "train.seed=1,2", job=jobs.append)
-    folder = "runs/wmt14_en_de"
-    assert [job.run_dir for job in jobs] == [f"{folder}/train.seed={seed}" for seed in (1, 2)]
-
-
-def test_folders_of_any_values(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (
+            ["-m", "experiment=table3/C_layers_2,table3/C_layers_4", "run_dir=r"],
+            ["r/experiment=table3/C_layers_2", "r/experiment=table3/C_layers_4"],
+        ),
+        (
+            ["-m", "run_dir=r,s", "train.seed=1,2"],
+            [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)],
+        ),
+        (
+            ["-m", "run_dir=r", "train.seed=3", "train.seed=1,2"],  # the later one holds
+            ["r/train.seed=1", "r/train.seed=2"],
+        ),
+        (
+            ["-m", "run_dir=n", "train.seed=1", "model=tiny"],  # nothing varies
+            ["n/model=tiny,train.seed=1"],
+        ),
+        (
+            ["hydra.mode=MULTIRUN", "train.seed=1,2"],
+            [f"runs/wmt14_en_de/train.seed={seed}" for seed in (1, 2)],
+        ),
+        (["-m", "run_dir=r", "data=sample", SOURCES], None),
+    ],
+)
+def test_folders_of_any_values(run: Run, argv: list[str], expected: list[str] | None) -> None:
     folders: list[str] = []
-
-    def job(job: TrainJob) -> None:
-        folders.append(job.run_dir)
-
-    run("-m", "experiment=table3/C_layers_2,table3/C_layers_4", "run_dir=r", job=job)
-    assert folders == ["r/experiment=table3/C_layers_2", "r/experiment=table3/C_layers_4"]
-    folders.clear()
-    run("-m", "run_dir=r,s", "train.seed=1,2", job=job)
-    assert folders == [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)]
-    folders.clear()
-    run("-m", "run_dir=r", "train.seed=3", "train.seed=1,2", job=job)  # the later one holds
-    assert folders == ["r/train.seed=1", "r/train.seed=2"]
-    folders.clear()
-    run("-m", "run_dir=n", "train.seed=1", "model=tiny", job=job)  # nothing varies
-    assert folders == ["n/model=tiny,train.seed=1"]
-    folders.clear()
-    sources = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
-    run("-m", "run_dir=r", "data=sample", sources, job=job)
-    assert len(set(folders)) == len(folders) == 3
-    assert all(Path(folder).parent == Path("r") for folder in folders)
+    run(*argv, job=lambda job: folders.append(job.run_dir))
+    if expected is None:
+        assert len(set(folders)) == len(folders) == 3
+        assert all(Path(folder).parent == Path("r") for folder in folders)
+    else:
+        assert folders == expected
 
 
 def test_real_sweep_its_table_and_one_more_job(tmp_path: Path) -> None:
-    pairs = [f"a dog sees {n} houses\tein Hund sieht {n} Häuser" for n in range(30)]
-    (tmp_path / "pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
-    settings = [
-        "data=files",
-        *("data.src_lang=en", "data.tgt_lang=de", "tokenizer.vocab_size=290"),
-        *(f"data.{part}=[{{tsv: {tmp_path}/pairs.tsv}}]" for part in ("train", "valid", "test")),
-        *("model=tiny", "model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
-        *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
-        *("train.batch_tokens=200", "train.max_steps=2", "train.log_every=1"),
-        *("train.device=cpu", "train.precision=fp32", "decode.max_extra_tokens=2"),
-        *(f"run_dir={tmp_path}/sweep", f"cache_dir={tmp_path}/cache", "data.workers=0"),
-    ]
+    write_corpus(tmp_path, pairs=30)
+    settings = arguments(tmp_path, tmp_path / "sweep", "train.max_steps=2", "train.log_every=1")
 
-    def mt_train(name: str, *overrides: str) -> None:
-        status, _, err = Running("train", ["-m", *settings, *overrides], tmp_path / name).wait()
+    def mt_train(name: str, seeds: str) -> None:
+        argv = ["-m", *settings, "train.best_by=nll", f"train.seed={seeds}"]
+        status, _, err = Running("train", argv, tmp_path / name).wait()
         assert status == 0, err
 
-    mt_train("first", "train.seed=1,2", "train.best_by=nll")
+    mt_train("first", "1,2")
     models = sorted((tmp_path / "sweep").glob("*/model.safetensors"))
     written = {path: path.stat().st_mtime_ns for path in models}
     assert [path.parent.name for path in models] == ["train.seed=1", "train.seed=2"]
-    mt_train("again", "train.seed=1,2,3", "train.best_by=nll")
+    mt_train("again", "1,2,3")
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())  # not trained again
     script = [sys.executable, ROOT / "scripts/compare_runs.py", tmp_path / "sweep"]
     head, *rows = subprocess.check_output(script, text=True).splitlines()

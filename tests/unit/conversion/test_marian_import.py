@@ -188,42 +188,6 @@ def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size
     assert translator.translate(LINES) == [*expected, ""]
 
 
-@pytest.mark.parametrize(("end", "new_tokens"), [(0, 4), (1, 4), (2, 8)])
-def test_only_the_forced_end_differs_from_generate(
-    end: float, new_tokens: int, tmp_path: Path
-) -> None:
-    """``generate`` adds nothing for the end symbol at the limit, ours its log-probability.
-
-    Lines of the models with a larger bias of the end symbol end before the limit.
-    """
-    folder = tmp_path / "opus"
-    model = write(folder, end=end)
-    lines = SOURCE[:50]
-    sources = their_ids(folder, lines)
-    ids = json.loads((folder / "vocab.json").read_text())
-    search = {**SEARCH, "max_length": new_tokens - 1}
-    ours = Translator.load(folder, engine="torch", beam_size=4, **search)
-    found = [
-        [([ids[piece] for piece in t.pieces[:-1]], t.log_prob) for t in best]
-        for best in ours.translate_nbest(lines, 4)
-    ]
-
-    charged = marian_models.generate(model, sources, 4, new_tokens, charge_end=True)
-    for best, expected in zip(found, charged, strict=True):
-        assert [tokens for tokens, _ in best] == [tokens for tokens, _ in expected]
-        assert [x for _, x in best] == pytest.approx([x for _, x in expected], abs=1e-4)
-
-    published = marian_models.generate(model, sources, 4, new_tokens)
-    for best, expected in zip(found, published, strict=True):
-        tokens, log_prob = expected[0]
-        if len(tokens) < new_tokens - 1:
-            assert best[0] == (tokens, pytest.approx(log_prob, abs=1e-4))
-        else:
-            assert best[0][1] <= log_prob + 1e-4
-    equal = [best[0][0] == expected[0][0] for best, expected in zip(found, published, strict=True)]
-    assert all(equal) == bool(end)
-
-
 def test_half_precision_becomes_single(tmp_path: Path) -> None:
     folder = tmp_path / "opus"
     write(folder).half().save_pretrained(folder)

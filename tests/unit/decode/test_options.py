@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from support.models import (
+    WORDS,
     constant_model,
     make_tokenizer,
     make_translator,
@@ -45,37 +46,12 @@ def test_pieces_and_their_log_probabilities(make: Make, tokenizer: Tokenizer) ->
             assert all(value <= 0 for value in t.piece_log_probs)
 
 
-def test_more_translations_than_beams_are_refused(make: Make) -> None:
-    """A wider beam would change the best translation."""
-    for translator in (make(beam_size=2), make(beam_size=2, length_penalty=1.0)):
-        assert [len(found) for found in translator.translate_nbest(["the dog"], 2)] == [2]
-        with pytest.raises(InputError, match=r"nbest=3 .*beam_size"):
-            translator.translate_nbest(["the dog"], 3)
-    sampling = make(beam_size=2, sampling=True)
-    assert [len(found) for found in sampling.translate_nbest(["the dog"], 3)] == [3]
-
-
 def test_joined() -> None:
     one = Translation("a", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5])
     blank = Translation("", 0.0, 0)
     assert Translation.joined([one, blank, one], " ") == Translation(
         "a a", -2.0, 2, -4.0, ["▁a", "</s>"] * 2, [-1.5, -0.5] * 2
     )
-
-
-@pytest.mark.parametrize("least", [0, 12])
-def test_lengths(make: Make, least: int) -> None:
-    lines = random_lines(12, 5)
-    bounded = make(min_length=least, max_length=least + 3)
-    lengths = [t.tokens for found in bounded.translate_nbest(lines, 2) for t in found]
-    assert min(lengths) >= least
-    assert max(lengths) <= least + 3
-
-
-def test_minimum_length_is_limited_by_learned_positions(make: Make) -> None:
-    model = random_model(positions="learned", max_positions=20)
-    for found in make(model, min_length=30).translate_nbest(random_lines(5, 3), 1):
-        assert [t.tokens for t in found] == [19]
 
 
 def test_ngram_blocking(make: Make, tokenizer: Tokenizer) -> None:
@@ -85,24 +61,6 @@ def test_ngram_blocking(make: Make, tokenizer: Tokenizer) -> None:
     ((found,),) = make(model, min_length=8, no_repeat_ngram=2).translate_nbest(["the"], 1)
     pairs = list(zip(found.pieces, found.pieces[1:], strict=False))
     assert len(set(pairs)) == len(pairs) > 3
-
-
-def test_prefix_with_unknown_characters_is_refused(tmp_path: Path) -> None:
-    tokenizer = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
-    translator = make_translator(random_model(), tokenizer, DecodeConfig())
-    with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
-        translator.translate_nbest(["the dog"], 1, prefixes=["☃"])
-
-
-def test_surrogates_are_named(make: Make) -> None:
-    text = "\ud800 A dog."
-    for call in (
-        lambda: make().translate(["a", text]),
-        lambda: make().translate_nbest(["a", "b"], 1, prefixes=["a", text]),
-        lambda: make().score(["a", "b"], ["a", text]),
-    ):
-        with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
-            call()
 
 
 def test_translations_much_shorter_than_their_line_are_counted(
@@ -124,14 +82,11 @@ def test_prefixes(make: Make) -> None:
     prefixes = ["the fox jumps", "lost", "", "☃ 漢字", *["Über"] * 8]
     translator = make(max_source_tokens=20)
     found = translator.translate_nbest(lines, 2, prefixes=prefixes)
+    for prefix, line, best in zip(prefixes, lines, found, strict=True):
+        assert all(t.text.startswith(prefix if line else "") for t in best)
     free = translator.translate_nbest(lines, 2)
-    for prefix, line, with_prefix, without in zip(prefixes, lines, found, free, strict=True):
-        if not line:
-            assert with_prefix == without == [Translation("", 0.0, 0)]
-        elif not prefix:
-            assert [t.text for t in with_prefix] == [t.text for t in without]
-        else:
-            assert all(t.text.startswith(prefix) for t in with_prefix)
+    assert found[1] == free[1] == [Translation("", 0.0, 0)]
+    assert [t.text for t in found[2]] == [t.text for t in free[2]]
     assert translator.cut_lines > 0
 
 
@@ -171,14 +126,48 @@ def test_samples_depend_on_the_line_only(make: Make, settings: dict[str, float])
     assert sampling.translate(lines) == [found[0].text for found in alone]
 
 
-def test_sampling_with_top_k_1_is_greedy_search(make: Make) -> None:
-    lines = random_lines(6, 8)
-    greedy = make(beam_size=1).translate_nbest(lines, 1)
-    for found, (wanted,) in zip(
-        make(sampling=True, top_k=1).translate_nbest(lines, 2), greedy, strict=True
+def test_lengths(make: Make) -> None:
+    for least in (0, 12):
+        bounded = make(min_length=least, max_length=least + 3)
+        found = bounded.translate_nbest(random_lines(12, 5), 2)
+        lengths = [t.tokens for best in found for t in best]
+        assert least <= min(lengths) <= max(lengths) <= least + 3
+    model = random_model(positions="learned", max_positions=20)  # limit both sides
+    for (best,) in make(model, min_length=30).translate_nbest(random_lines(5, 3), 1):
+        assert best.tokens == 19
+    bounded = make(model, max_extra_tokens=100)
+    ((long,), (short,)) = bounded.translate_nbest([" ".join(WORDS), ","], 1)
+    assert bounded.cut_lines == 1
+    assert long.tokens > 0
+    assert short.tokens <= 19
+
+
+def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> None:
+    for settings in ({}, {"length_penalty": 1.0}):
+        two = make(beam_size=2, **settings)
+        assert [len(found) for found in two.translate_nbest(["the dog"], 2)] == [2]
+        with pytest.raises(InputError, match=r"nbest=3 .*beam_size"):  # wider: another best one
+            two.translate_nbest(["the dog"], 3)
+    sampling = make(beam_size=2, sampling=True)
+    assert [len(found) for found in sampling.translate_nbest(["the dog"], 3)] == [3]
+    text = "\ud800 A dog."
+    for call in (
+        lambda: make().translate(["a", text]),
+        lambda: make().translate_nbest(["a", "b"], 1, prefixes=["a", text]),
+        lambda: make().score(["a", "b"], ["a", text]),
     ):
-        assert [t.text for t in found] == [wanted.text] * 2
-        assert [t.score for t in found] == pytest.approx([wanted.score] * 2, 1e-4)
+        with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
+            call()
+    no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
+    with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
+        make_translator(random_model(), no_bytes, DecodeConfig()).translate_nbest(
+            ["the dog"], 1, prefixes=["☃"]
+        )
+    damaged = random_model()
+    with torch.no_grad():
+        damaged.embedding.weight[7, 3] = torch.nan
+    with pytest.raises(InputError, match="not a number: its weights are damaged"):
+        make(damaged).translate(["the dog"])
 
 
 @pytest.mark.parametrize(
@@ -197,7 +186,7 @@ def test_invalid_settings(settings: dict[str, float], message: str) -> None:
         DecodeConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_translate_job_has_every_decoding_setting() -> None:
+def test_settings_of_a_job_and_of_a_folder() -> None:
     given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
     recorded = [field.name for field in fields(SearchConfig)]
     for field in fields(DecodeConfig):
@@ -205,17 +194,6 @@ def test_translate_job_has_every_decoding_setting() -> None:
             assert given[field.name] == (field.type | None, None)
         else:
             assert given[field.name] == (field.type, field.default)
-
-
-def test_settings_of_a_job_and_of_a_folder() -> None:
-    given = search_settings(TranslateJob(model="x", sampling=True, seed=3, beam_size=2))
+    job = search_settings(TranslateJob(model="x", sampling=True, seed=3, beam_size=2))
     expected = DecodeConfig(sampling=True, seed=3, beam_size=2, length_penalty=1.0)
-    assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(given) == expected
-
-
-def test_damaged_weights_are_reported(make: Make) -> None:
-    model = random_model()
-    with torch.no_grad():
-        model.embedding.weight[7, 3] = torch.nan
-    with pytest.raises(InputError, match="not a number: its weights are damaged"):
-        make(model).translate(["the dog"])
+    assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(job) == expected

@@ -21,28 +21,30 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("leftover", ["RANK", "WORLD_SIZE"])
-def test_a_single_launcher_variable_is_ignored(
-    monkeypatch: pytest.MonkeyPatch, leftover: str
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_NTASKS": "8"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (("3",), (0, 1, 0, 1)),  # RANK alone is left over from something else
+        (("", "3"), (0, 1, 0, 1)),
+        (("", "", "", ""), (0, 1, 0, 1)),
+        (("", "2", "2", "2"), (0, 1, 0, 1)),
+        (("2", "", "2", "2"), (0, 1, 0, 1)),
+        (("", "2", "", "2"), (0, 1, 0, 1)),
+        (("1", "4", "", ""), (1, 4, 0, 1)),
+        (("1", "4", "1", "2"), (1, 4, 1, 2)),
+    ],
+)
+def test_ranks_of_a_launcher(
+    monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], expected: tuple[int, ...]
 ) -> None:
-    monkeypatch.setenv(leftover, "3")
-    assert (env_rank(), env_size()) == (0, 1)
-
-
-@pytest.mark.parametrize("empty", [RANKS, ("RANK",), ("WORLD_SIZE",), ("RANK", "LOCAL_RANK")])
-def test_empty_variables_are_not_set(
-    monkeypatch: pytest.MonkeyPatch, empty: tuple[str, ...]
-) -> None:
-    for name in RANKS:
-        monkeypatch.setenv(name, "" if name in empty else "2")
-    assert not under_launcher()
-    assert (env_rank(), env_size(), env_local_rank(), env_local_size()) == (0, 1, 0, 1)
-
-
-def test_empty_local_variables_are_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in zip(RANKS, ("1", "4", "", ""), strict=True):
+    """torchrun gives them; a task of srun, a batch script and a shell of salloc are single."""
+    for name, value in {**dict(zip(RANKS, values, strict=False)), **SLURM}.items():
         monkeypatch.setenv(name, value)
-    assert (env_rank(), env_size(), env_local_rank(), env_local_size()) == (1, 4, 0, 1)
+    assert under_launcher() == (expected[1] > 1)
+    assert (env_rank(), env_size(), env_local_rank(), env_local_size()) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,10 +77,3 @@ def test_share_of_the_cores(
     for key, number in zip(RANKS, (1, ranks, 1, ranks), strict=True):
         monkeypatch.setenv(key, str(number))
     assert env_cores(available) == cores
-
-
-def test_variables_of_slurm_mean_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """torchrun gives ranks; a task of srun, a batch script and a shell of salloc are single."""
-    for name, value in {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1", "SLURM_NTASKS": "8"}.items():
-        monkeypatch.setenv(name, value)
-    assert (env_rank(), env_size()) == (0, 1)

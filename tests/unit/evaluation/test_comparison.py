@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from support.sample import sample_pairs
-from support.scoring import score
+from support.scoring import perturbed, score
 
 from transformer_mt.evaluation import comparison
 from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
@@ -43,30 +42,17 @@ def compare(*args: Any, **settings: Any) -> list[Score]:
     return list(comparisons(evaluated(*args, **settings)).values())
 
 
-def edited(lines: list[str], seed: int, share: float) -> list[str]:
-    """Some words dropped, some neighbours swapped."""
-    draw = random.Random(seed)
-    result = []
-    for line in lines:
-        words = [word for word in line.split(" ") if draw.random() > share]
-        if len(words) > 2 and draw.random() < 3 * share:
-            i = draw.randrange(len(words) - 1)
-            words[i], words[i + 1] = words[i + 1], words[i]
-        result.append(" ".join(words))
-    return result
-
-
 @pytest.fixture(scope="module")
 def texts() -> dict[str, list[str]]:
     reference = [german for _, german in sample_pairs("test")[:150]]
-    base = edited(reference, 1, 0.1)
+    base = perturbed(reference, 1)
     return {
         "ref1": reference,
-        "ref2": edited(reference, 2, 0.05),
-        "ref3": edited(reference, 5, 0.2),
+        "ref2": perturbed(reference, 2, 0.05),
+        "ref3": perturbed(reference, 5, 0.2),
         "a.de": base,
-        "b.de": edited(reference, 3, 0.1),
-        "c.de": edited(base, 4, 0.1),
+        "b.de": perturbed(reference, 8),
+        "c.de": perturbed(base, 4),
     }
 
 
@@ -87,14 +73,11 @@ def sacrebleu_cli(folder: Path, references: list[str], test: str) -> dict[tuple[
 
     As a LaTeX table: its JSON ends in an error (sacreBLEU 2.6), its text breaks the lines.
     """
-    command = [sys.executable, "-m", "sacrebleu", *references, "-i", "a.de", "b.de", "c.de"]
-    command += ["-m", "bleu", "chrf", "ter", "--format", "latex", "-w", "6", "--quiet"]
-    command += [f"--paired-{test}", f"--paired-{test}-n", str(SAMPLES[test])]
-    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
-    environment = {k: v for k, v in os.environ.items() if k not in ours} | {"NO_COLOR": "1"}
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=True, env=environment)
+    arguments = ["-m", "sacrebleu", *references, "-i", "a.de", "b.de", "c.de"]
+    arguments += ["-m", "bleu", "chrf", "ter", "--format", "latex", "-w", "6", "--quiet"]
+    arguments += [f"--paired-{test}", f"--paired-{test}-n", str(SAMPLES[test])]
     found = {}
-    for line in done.stdout.decode().splitlines():
+    for line in python(folder, *arguments).splitlines():
         system, *cells = line.replace("Baseline:", "").split("&")
         if len(cells) == 3 and ".de" in system:
             for metric, cell in zip(("BLEU", "chrF2", "TER"), cells, strict=True):
@@ -213,12 +196,14 @@ print(json.dumps([list(found.source), list(found.references.items())]))
 
 
 def python(folder: Path, *arguments: str) -> str:
-    """Output of Python with sacreBLEU's test sets in a folder (which sacreBLEU reads at import)."""
-    environment = {k: v for k, v in os.environ.items() if k != "SACREBLEU_FORMAT"}
-    environment["SACREBLEU"] = str(folder)
+    """Output of Python in a folder, where sacreBLEU's test sets are as well."""
+    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
+    environment = {k: v for k, v in os.environ.items() if k not in ours}
+    environment |= {"NO_COLOR": "1", "SACREBLEU": str(folder)}
     command = [sys.executable, *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 

@@ -10,7 +10,7 @@ from transformer_mt.config import EvaluateJob
 from transformer_mt.distributed import world
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, to_text
-from transformer_mt.evaluation.source_metrics import comet, comet_command
+from transformer_mt.evaluation.source_metrics import comet
 
 SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
 SOURCE, REFERENCE = ["A\rhouse", "two"], ["Ein Haus", "zwei"]
@@ -72,10 +72,3 @@ def test_failure_is_reported_in_one_line() -> None:
     assert "\n" not in message
     assert message.startswith("comet-score failed (KeyError: Model 'missing' not supported")
     assert "comet_model=" in message
-
-
-def test_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(InputError, match=r"not installed.*pipx install unbabel-comet$"):
-        comet_command()

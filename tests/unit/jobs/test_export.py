@@ -16,6 +16,7 @@ from transformer_mt.cli import main as commands
 from transformer_mt.config import ExportJob, ModelConfig, TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.registries import EXPORT_FORMATS
+from transformer_mt.run_layout import TOKENIZER
 
 
 @pytest.fixture
@@ -38,39 +39,36 @@ def test_transformers_folder_needs_no_transformers(
     monkeypatch.setitem(sys.modules, "transformers", None)  # importing it would fail
     output = export(model, tmp_path / "new/folder", "transformers")
     assert names(output) == {
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "source.spm",
-        "target.spm",
-        "tokenizer_config.json",
-        "vocab.json",
+        *("config.json", "generation_config.json", "model.safetensors"),
+        *("source.spm", "target.spm", "tokenizer_config.json", "vocab.json"),
     }
     settings = json.loads((output / "config.json").read_text(encoding="utf-8"))
     assert (settings["model_type"], settings["vocab_size"]) == ("marian", 290)
 
 
 def test_differences_of_the_tokenizer_are_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    model, output = str(tmp_path / "model"), str(tmp_path / "out")
     data = replace(JOB.data, normalization="moses_lowercase")
-    write_model(tmp_path / "model", replace(JOB, data=data))
-    export(tmp_path / "model", tmp_path / "out", "transformers")
-    assert "data.normalization=moses_lowercase" in caplog.text
+    write_model(Path(model), replace(JOB, data=data))
+    commands.export(ExportJob(model=model, format="transformers", output=output))
+    out, err = capfd.readouterr()
+    assert out == ""
+    difference, done = err.splitlines()
+    assert "data.normalization=moses_lowercase" in difference
+    assert done == f"mt-export: exported {model} as MarianMTModel: {output}"
 
 
 @pytest.mark.parametrize("compute_type", [None, "int8"])
 def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | None) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
     output = export(model, tmp_path / "out", "ctranslate2", compute_type=compute_type)
-    assert names(output) == {
-        *("config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"),
-    }
-    vocabulary = (output / "tokenizer.model").read_bytes()
-    assert vocabulary == (model / run_layout.TOKENIZER).read_bytes()
+    assert names(output) == {"config.json", "model.bin", "shared_vocabulary.json", TOKENIZER}
+    assert (output / TOKENIZER).read_bytes() == (model / TOKENIZER).read_bytes()
     translator = ctranslate2.Translator(str(output))
     assert translator.compute_type == ("int8_float32" if compute_type else "float32")
-    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+    assert names(model) == {"config.yaml", "model.safetensors", TOKENIZER}
 
 
 @pytest.mark.parametrize("kind", ["transformers", "ctranslate2", "argos"])
@@ -87,17 +85,13 @@ def test_unsupported_model_leaves_nothing(tmp_path: Path, kind: str) -> None:
 def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
     (model / run_layout.CHECKPOINTS).mkdir()
     (model / run_layout.TEST_SCORES).write_text("[]")
+    (model / run_layout.MODEL_CARD).write_text("My model.\n")  # edited
     output = export(model, tmp_path / "out")
     assert {"config.yaml", "model.safetensors", "test.json", "tokenizer.model"} <= names(output)
     assert run_layout.CHECKPOINTS not in names(output)
+    assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
     model_folder.load_model(output)  # checksums
     assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
-
-
-def test_an_edited_card_is_exported(model: Path, tmp_path: Path) -> None:
-    (model / run_layout.MODEL_CARD).write_text("My model.\n")
-    output = export(model, tmp_path / "out")
-    assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
 
 
 def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
@@ -153,24 +147,10 @@ def test_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
         ({"format": ""}, "set format="),
         ({"format": "onnx"}, "transformers, ctranslate2, argos, hub"),
         ({"output": ""}, "set output=FOLDER"),
-        (
-            {"compute_type": "int8"},
-            "=int8 applies to format=ctranslate2 and argos only",
-        ),
+        ({"compute_type": "int8"}, "=int8 applies to format=ctranslate2 and argos only"),
         ({"format": "ctranslate2", "compute_type": "int2"}, "compute_type='int2'"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         ExportJob(**{"model": "m", "format": "hub", "output": "o", **settings})
-
-
-def test_command_prints_to_stderr_only(
-    model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    commands.export(
-        ExportJob(model=str(model), format="transformers", output=str(tmp_path / "out"))
-    )
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err == f"mt-export: exported {model} as MarianMTModel: {tmp_path / 'out'}\n"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from huggingface_hub import ModelCard
 from support.model_folders import JOB
 
@@ -50,19 +49,14 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "en-pt.small"
     (folder / "checkpoints/step_00000020").mkdir(parents=True)
     (folder / "data").mkdir()
-    write_config(folder, TrainJob(data=DATA, card=CardConfig(license="cc-by-4.0")))
+    model_folder.write_config(folder, TrainJob(data=DATA, card=CardConfig(license="cc-by-4.0")))
     (folder / "test.json").write_text(to_json(SCORES))
     end = {"time": "2026-11-26T15:05:00+00:00"}
     (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
     (folder / "data/cleaning.json").write_text('{"total": 2000, "kept": 1990}')
     (folder / "checkpoints/step_00000020/state.json").write_text('{"step": 20, "seconds": 4000}')
     records = [
-        {
-            "step": step,
-            "split": split,
-            "loss": 9 / step,
-            **({"bleu": step} if split == "valid" else {}),
-        }
+        {"step": step, "split": split, "loss": 9 / step, "bleu": step}
         for step in (5, 10, 15, 20)
         for split in ("train", "valid")
     ]
@@ -70,13 +64,14 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def write_config(folder: Path, job: TrainJob) -> None:
-    model_folder.write_config(folder, job)
-
-
-def test_metadata(folder: Path) -> None:
+def write(folder: Path) -> ModelCard:
     write_model_card(folder, read_scores(folder / "test.json"))
-    data = ModelCard.load(folder / "README.md").data
+    return ModelCard.load(folder / "README.md")
+
+
+def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
+    card = write(folder)
+    data = card.data
     assert data.language == ["en", "pt"]
     assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
     assert data.library_name == "transformer_mt"
@@ -90,11 +85,6 @@ def test_metadata(folder: Path) -> None:
     assert {
         (r.dataset_type, r.dataset_config, r.dataset_split, r.dataset_revision) for r in results
     } == {("org/test-set", "en-pt", "test", "abc")}
-
-
-def test_text_has_the_facts_of_the_run(folder: Path) -> None:
-    write_model_card(folder, read_scores(folder / "test.json"))
-    text = ModelCard.load(folder / "README.md").text
     for fact in (
         "English (`en`) to Portuguese (BR) (`pt_BR`), trained with",
         "transformer_mt 0.1.0 (commit 45f6153-dirty) on 2026-11-26.",
@@ -106,62 +96,50 @@ def test_text_has_the_facts_of_the_run(folder: Path) -> None:
         "| pairs | 1,990 of 2,000 after cleaning |",
         "| time | 67 min |",
         "| hardware | 2 × H100 |",
+        "| final weights | average of the last 5 checkpoints |",
         "a\\|b.en",
         "model=en-pt.small",
         "](curves.png)",
     ):
-        assert fact in text, fact
-    assert "/secret" not in text
-    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.parametrize(
-    ("end", "text"),
-    [
-        ({"averaged_updates": [5, 1000]}, "average of the last 2 checkpoints, of updates 5, 1,000"),
-        (
-            {"averaged_updates": [5, "x", {}, None]},
-            "checkpoint of update 5",
-        ),
-        ({"averaged_updates": 5}, "average of the last 5 checkpoints"),
-        (None, "average of the last 5 checkpoints"),
-    ],
-)
-def test_the_averaged_updates_are_named(folder: Path, end: object, text: str) -> None:
-    (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert f"| final weights | {text} |" in (folder / "README.md").read_text()
-
-
-def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
-    train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), SourceConfig(tsv="b.tsv", tag="<2fr>",
-                                                                  tgt_lang="fr")]  # fmt: skip
-    write_config(folder, TrainJob(data=replace(DATA, train=train, test=train)))
-    scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
-    (folder / "test.json").write_text(to_json(scores))
-    assert read_scores(folder / "test.json") == scores
-    write_model_card(folder, scores)
-    card = ModelCard.load(folder / "README.md")
-    assert card.data.language == ["en", "pt", "fr"]
-    assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
-    for fact in ("| BLEU `<2fr>` | 38.39 |", "2,000 segments", "`<2fr>` (en → fr).",
-                 "'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> A sentence in English."])',
-                 '["<2pt>"] + ', 'translate(text.split("\\n"), "<2pt>")'):  # fmt: skip
         assert fact in card.text, fact
-
-
-def test_a_card_that_is_a_device_is_refused(folder: Path) -> None:
-    (folder / "README.md").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
-        write_model_card(folder, read_scores(folder / "test.json"))
-
-
-def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
-    write_model_card(folder, read_scores(folder / "test.json"))
-    blocks = (folder / "README.md").read_text().split("```python\n")[1:]
+    assert "/secret" not in card.text
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    blocks = card.text.split("```python\n")[1:]
     assert len(blocks) == 4
     for block in blocks:
         compile(block.split("```")[0], "card", "exec")
+
+
+@pytest.mark.parametrize(
+    ("averaged", "text"),
+    [
+        ([5, 1000], "average of the last 2 checkpoints, of updates 5, 1,000"),
+        ([5, "x", {}, None], "checkpoint of update 5"),
+        (5, "average of the last 5 checkpoints"),
+    ],
+)
+def test_the_averaged_updates_are_named(folder: Path, averaged: object, text: str) -> None:
+    run = {"starts": [START], "end": {"averaged_updates": averaged}}
+    (folder / "run.json").write_text(json.dumps(run))
+    assert f"| final weights | {text} |" in write(folder).text
+
+
+def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
+    french = SourceConfig(tsv="b.tsv", tag="<2fr>", tgt_lang="fr")
+    train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), french]
+    model_folder.write_config(folder, TrainJob(data=replace(DATA, train=train, test=train)))
+    scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
+    (folder / "test.json").write_text(to_json(scores))
+    assert read_scores(folder / "test.json") == scores
+    card = write(folder)
+    assert card.data.language == ["en", "pt", "fr"]
+    assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
+    for fact in (
+        *("| BLEU `<2fr>` | 38.39 |", "2,000 segments", "`<2fr>` (en → fr)."),
+        *("'tag=\"<2pt>\"' < in.en", 'translate(["<2pt> A sentence in English."])'),
+        *('["<2pt>"] + ', 'translate(text.split("\\n"), "<2pt>")'),
+    ):
+        assert fact in card.text, fact
 
 
 @pytest.mark.parametrize(
@@ -173,24 +151,22 @@ def test_code_blocks_of_the_card_are_valid(folder: Path) -> None:
     ],
 )
 def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
-    write_config(folder, TrainJob(data=DATA, card=card))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    text = (folder / "README.md").read_text()
+    model_folder.write_config(folder, TrainJob(data=DATA, card=card))
+    written = write(folder)
+    text = written.text
     assert f"model={repository} " in text
     assert ("card.name=ORG/NAME" in text) == ("/" not in repository)
     assert f"\n{title}\n" in text
-    assert "license" not in yaml.safe_load(text.split("---\n")[1])
+    assert written.data.license is None
 
 
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
-    train = replace(JOB.train, init_from=f"hf://org/base@{'0' * 40}")
-    write_config(folder, TrainJob(data=DATA, train=train))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert ModelCard.load(folder / "README.md").data.base_model == "org/base"
-    write_config(folder, TrainJob(data=DATA, train=replace(train, init_from="/home/me/base")))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert ModelCard.load(folder / "README.md").data.base_model is None
-    assert "/home/me" not in ModelCard.load(folder / "README.md").text.split("```")[-1]
+    for base, shown in ((f"hf://org/base@{'0' * 40}", "org/base"), ("/home/me/base", None)):
+        job = TrainJob(data=DATA, train=replace(JOB.train, init_from=base))
+        model_folder.write_config(folder, job)
+        card = write(folder)
+        assert card.data.base_model == shown
+        assert "/home/me" not in card.text.split("```")[-1]
 
 
 @pytest.mark.parametrize(
@@ -224,17 +200,17 @@ def test_what_a_folder_lacks_is_left_out(
 
 def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="transformer_mt")
-    path = folder / "README.md"
-    write_model_card(folder, read_scores(folder / "test.json"))
-    written = path.read_text()
-    path.write_text(written.replace("# en-pt.small", "# Other"))
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert path.read_text() == written  # the line says so
-    edited = written.replace(MARKER, "").replace("# en-pt.small", "# Other")
+    path, written = folder / "README.md", str(write(folder))
+    edited = written.replace("# en-pt.small", "# Other")
     path.write_text(edited)
-    write_model_card(folder, read_scores(folder / "test.json"))
-    assert path.read_text() == edited
+    assert str(write(folder)) == written  # the line says so
+    path.write_text(edited.replace(MARKER, ""))
+    assert str(write(folder)) == edited.replace(MARKER, "")
     assert "has been edited and is kept" in caplog.text
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match=r"not a regular file.*README\.md"):
+        write(folder)
 
 
 @pytest.mark.parametrize("wrong", ["", "a/b/c", "a b", "org/", "<b>", "a\nb"])
@@ -257,7 +233,7 @@ def test_invalid_names_are_refused(wrong: str) -> None:
 def test_formats_that_the_model_can_be_exported_to(
     folder: Path, model: ModelConfig, formats: list[str]
 ) -> None:
-    write_config(folder, TrainJob(data=DATA, model=model))
+    model_folder.write_config(folder, TrainJob(data=DATA, model=model))
     write_model_card(folder, SCORES)
     text = (folder / "README.md").read_text()
     assert re.findall(r"format=(\w+)", text) == formats

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from support.documents import Capitals, tags
-from support.model_folders import write_model
 
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
@@ -23,22 +22,15 @@ IN_CAPITALS = (
 Run = Callable[..., bytes]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "untrained"
-    write_model(folder)
-    return folder
-
-
 @pytest.fixture
-def run(model: Path, tmp_path: Path) -> Run:
+def run(untrained: Path, tmp_path: Path) -> Run:
     """Translates a document from file to file."""
 
     def translated(content: bytes, name: str = "page.html", **settings: Any) -> bytes:
         source, target = tmp_path / name, tmp_path / "out"
         source.write_bytes(content)
         job = TranslateJob(
-            model=str(model), input=str(source), output=str(target), device="cpu", **settings
+            model=str(untrained), input=str(source), output=str(target), device="cpu", **settings
         )
         commands.translate(job)
         return target.read_bytes()
@@ -101,10 +93,12 @@ def test_messages(
 
 @pytest.mark.usefixtures("capitals")
 def test_standard_input(
-    model: Path, capfdbinary: pytest.CaptureFixture[bytes], standard_input: Callable[[bytes], None]
+    untrained: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    standard_input: Callable[[bytes], None],
 ) -> None:
     standard_input(PAGE.encode())
-    commands.translate(TranslateJob(model=str(model), format="html", device="cpu"))
+    commands.translate(TranslateJob(model=str(untrained), format="html", device="cpu"))
     assert capfdbinary.readouterr().out == IN_CAPITALS.encode()
 
 
@@ -126,16 +120,12 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
 
 
 @pytest.mark.usefixtures("capitals")
-def test_encodings_have_the_letters_of_their_extensions(run: Run) -> None:
-    page = "<meta charset=gb2312><p>a 镕"
-    assert run(page.encode("gbk")).decode("gbk") == page.replace("<p>a", "<p>A")
-
-
-@pytest.mark.usefixtures("capitals")
-def test_invalid_bytes_stay(run: Run) -> None:
+def test_bytes_that_are_no_letters_stay(run: Run) -> None:
     assert run(b"<pre>\xff</pre><p>a\x80") == b"<pre>\xff</pre><p>A?"
     page = b"<meta charset=cp1253><pre>\xff\xd2\xaa&</pre><p>&eacute; a"  # \xff, \xd2: no letters
     assert run(page) == page.replace(b"&eacute; a", b"&#201; A")
+    page = "<meta charset=gb2312><p>a 镕".encode("gbk")  # a letter of an extension of GB 2312
+    assert run(page) == page.replace(b"<p>a", b"<p>A")
 
 
 @pytest.mark.parametrize(
@@ -146,27 +136,23 @@ def test_invalid_bytes_stay(run: Run) -> None:
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
         (b"", {"prefix": "p"}, "prefix applies to whole lines: it cannot be used with format=html"),
         (b"", {"nbest": 2}, "nbest=2 needs format=jsonl"),
+        (b"", {"ranks": 2}, "several ranks cannot share a document"),
     ],
 )
 @pytest.mark.usefixtures("capitals")
 def test_errors_are_one_line(
-    run: Run, content: bytes, settings: dict[str, Any], message: str
+    run: Run,
+    content: bytes,
+    settings: dict[str, Any],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    ranks = settings.pop("ranks", 1)
+    monkeypatch.setattr(translate_document, "env_size", lambda: ranks)
     with pytest.raises(InputError) as error:
         run(content, **settings)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_file_that_is_no_document() -> None:
-    with pytest.raises(InputError, match="not a document: call translate_file"):
-        translate_document.translate_document(TranslateJob(model="m", input="in.txt"))
-
-
-def test_several_ranks_are_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translate_document, "env_size", lambda: 2)
-    with pytest.raises(InputError, match="several ranks cannot share a document"):
-        run(b"")
 
 
 @pytest.mark.usefixtures("capitals")

@@ -15,10 +15,10 @@ import torch
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
 
+from transformer_mt import Translator, model_folder, run_layout
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import main as commands
-from transformer_mt.config import TokenizerConfig, TranslateJob
+from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
@@ -32,13 +32,6 @@ Run = Callable[..., str]
 needs_ctranslate2 = pytest.mark.skipif(
     find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
 )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "untrained"
-    write_model(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(
-    model: Path,
+    untrained: Path,
     source: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -66,7 +59,7 @@ def run(
     monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 2)
 
     def translated(**settings: Any) -> str:
-        own = {"model": str(model), "input": str(source), "engine": "torch", "device": "cpu"}
+        own = {"model": str(untrained), "input": str(source), "engine": "torch", "device": "cpu"}
         settings = {**own, **settings}
         commands.translate(TranslateJob(**settings))
         out, err = capfd.readouterr()
@@ -110,21 +103,18 @@ def write_lines(path: Path, lines: list[str]) -> str:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"beam_size": 1},
-        {"max_extra_tokens": 0},
         {"min_length": 12},
         {"max_length": 2},
         {"no_repeat_ngram": 1},
-        {"sampling": True},
         {"sampling": True, "seed": 2},
         {"sampling": True, "temperature": 0.1},
         {"sampling": True, "top_k": 1},
         {"sampling": True, "top_p": 0.01},
     ],
 )
-def test_decoding_keys(model: Path, run: Run, settings: dict[str, Any]) -> None:
+def test_decoding_keys(untrained: Path, run: Run, settings: dict[str, Any]) -> None:
     found = run(**settings)
-    assert found == text_of(opened(model, **settings).translate(LINES))
+    assert found == text_of(opened(untrained, **settings).translate(LINES))
     plain = {"sampling": True} if len(settings) > 1 else {}
     assert found != run(**plain)
 
@@ -137,14 +127,16 @@ def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: R
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
-def test_split_is_advised_where_text_may_be_missing(
-    model: Path, source: Path, capfd: pytest.CaptureFixture[str]
+def test_text_that_may_be_missing_is_reported(
+    untrained: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source.write_text(f"{' '.join(TEXT * 5)}\n")
-    job = TranslateJob(model=str(model), input=str(source), engine="torch", max_length=2)
-    commands.translate(job)
-    [warning] = [line for line in capfd.readouterr().err.split("\n") if "quarter" in line]
-    assert "split=sentences" in warning
+    settings = {"engine": "torch", "max_length": 2, "max_source_tokens": 100}
+    commands.translate(TranslateJob(model=str(untrained), input=str(source), **settings))
+    cut, short = capfd.readouterr().err.splitlines()
+    assert cut.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
+    assert "quarter" in short
+    assert "split=sentences" in short
 
 
 @pytest.fixture
@@ -165,34 +157,19 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     alone = tmp_path / "alone"
     write_model(alone, seed=20)  # the same weights as an average
     assert found[20] == run(model=str(alone))
+    assert found[20] == text_of(Translator.load(with_steps, device="cpu", step=20).translate(LINES))
     settings: dict[str, Any] = {"model": str(with_steps), "input": str(tmp_path / "in")}
     assert "it has: 5, 20" in error_of(capfd, step=6, **settings)
 
 
 @needs_ctranslate2
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("min_length", 3),
-        ("step", 5),
-        ("ensemble", ["{second}"]),
-        ("prefix", "{source}"),
-        ("score", "{source}"),
-    ],
-)
+@pytest.mark.parametrize("key", ["min_length", "step", "ensemble", "prefix", "score"])
 def test_settings_that_need_torch(
-    with_steps: Path,
-    second: Path,
-    source: Path,
-    capfd: pytest.CaptureFixture[str],
-    key: str,
-    value: Any,
+    with_steps: Path, second: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
-    if isinstance(value, str):
-        value = str(source)
-    elif isinstance(value, list):
-        value = [str(second)]
-    settings = {"model": str(with_steps), "input": str(source), "format": "jsonl", key: value}
+    path = str(source)
+    values = {"min_length": 3, "step": 5, "ensemble": [str(second)], "prefix": path, "score": path}
+    settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: values[key]}
     message = error_of(capfd, engine="ctranslate2", **settings)
     assert message == f"engine=ctranslate2 does not support {key}: set engine=torch"
     message = error_of(capfd, compute_type="int8", **settings)
@@ -204,43 +181,35 @@ def test_settings_that_need_torch(
     assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
 
 
-def test_ensemble(model: Path, second: Path, run: Run) -> None:
+def test_ensemble(untrained: Path, second: Path, run: Run) -> None:
     found = run(ensemble=[str(second)])
-    assert found == text_of(opened(model, second).translate(LINES))
+    assert found == text_of(opened(untrained, second).translate(LINES))
+    loaded = Translator.load(untrained, device="cpu", ensemble=[second])
+    assert found == text_of(loaded.translate(LINES))
     assert found not in (run(), run(model=str(second)))
-    assert run(ensemble=[str(model)]) == run()
+    assert run(ensemble=[str(untrained)]) == run()
 
 
 def test_an_ensemble_has_one_vocabulary(
-    model: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    untrained: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    other = tmp_path / "other"
+    other, size = tmp_path / "other", VOCAB_SIZE - 1
     write_model(other)
-    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE - 1))
+    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=size))
     (other / run_layout.TOKENIZER).write_bytes(text)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(JOB.model, VOCAB_SIZE - 1)), other / run_layout.WEIGHTS
-    )
-    message = error_of(capfd, model=str(model), input=str(source), ensemble=[str(other)])
-    assert message.startswith(f"{model} and {other} have different vocabularies")
+    weights = ckpt.parameters(Transformer(JOB.model, size))
+    ckpt.save_tensors(weights, other / run_layout.WEIGHTS)
+    message = error_of(capfd, model=str(untrained), input=str(source), ensemble=[str(other)])
+    assert message.startswith(f"{untrained} and {other} have different vocabularies")
 
 
-def test_prefixes(model: Path, run: Run, tmp_path: Path) -> None:
-    prefixes = ["the fox", "", "lazy", "nothing", "barn ö"]
-    path = write_lines(tmp_path / "prefixes", prefixes)
-    found = run(prefix=path)
-    expected = opened(model).translate_nbest(LINES, 1, prefixes=prefixes)
-    assert found == text_of([best[0].text for best in expected])
-    lines = found.split("\n")
-    assert [lines[i].startswith(prefixes[i]) for i in (0, 2, 4)] == [True] * 3
-    assert lines[3] == ""
-
-
-def test_scores(model: Path, second: Path, run: Run, tmp_path: Path) -> None:
+def test_prefixes_and_scores(untrained: Path, second: Path, run: Run, tmp_path: Path) -> None:
     targets = ["the fox", "", "lazy", "something", "barn ö"]
     path = write_lines(tmp_path / "targets", targets)
+    found = opened(untrained).translate_nbest(LINES, 1, prefixes=targets)
+    assert run(prefix=path) == text_of([best.text for (best,) in found])
     for others in ([], [second]):
-        expected = opened(model, *others).score(LINES, targets)
+        expected = opened(untrained, *others).score(LINES, targets)
         ensemble = [str(folder) for folder in others]
         values = [float(line) for line in run(score=path, ensemble=ensemble).splitlines()]
         assert values == pytest.approx([t.score for t in expected], abs=2e-5)
@@ -272,9 +241,9 @@ def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> Non
         assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
 
 
-def test_alignment(model: Path, run: Run) -> None:
+def test_alignment(untrained: Path, run: Run) -> None:
     rows = [json.loads(row) for row in run(alignment=True, format="jsonl", nbest=2).splitlines()]
-    expected = opened(model).translate_nbest(LINES, 2, align=True)
+    expected = opened(untrained).translate_nbest(LINES, 2, align=True)
     for row, found in zip(rows, expected, strict=True):
         links = [[list(link) for link in t.alignment or []] for t in found]
         assert [t["alignment"] for t in row["translations"]] == links
@@ -283,27 +252,19 @@ def test_alignment(model: Path, run: Run) -> None:
 
 @pytest.mark.parametrize(("key", "lines"), [("prefix", 0), ("score", 4), ("prefix", 6)])
 def test_aligned_file_of_a_different_length(
-    model: Path,
-    source: Path,
-    capfd: pytest.CaptureFixture[str],
-    key: str,
-    lines: int,
+    untrained: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str, lines: int
 ) -> None:
     path = write_lines(source.with_name("aligned"), ["a"] * lines)
-    target = source.with_name("out")
-    settings: dict[str, Any] = {"model": str(model), "input": str(source), key: path}
-    message = error_of(capfd, output=str(target), **settings)
-    assert message == (
-        f"{key}={path} has {lines} line(s), but the input has 5: both must have the same number of "
-        "lines"
-    )
+    settings: dict[str, Any] = {"model": str(untrained), "input": str(source), key: path}
+    message = error_of(capfd, output=str(source.with_name("out")), **settings)
+    assert message.startswith(f"{key}={path} has {lines} line(s), but the input has 5: ")
     assert sorted(p.name for p in source.parent.iterdir()) == ["aligned", "in"]
     with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
         commands.translate(TranslateJob(device="cpu", **settings))
 
 
-def test_invalid_aligned_files(model: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(model), "input": str(source)}
+def test_invalid_aligned_files(untrained: Path, source: Path, capfd: Any) -> None:
+    settings = {"model": str(untrained), "input": str(source)}
     missing = source.with_name("missing")
     assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
     assert "must be a file" in error_of(capfd, score=str(source.parent), **settings)
@@ -331,14 +292,18 @@ def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
 
 
 def test_settings_that_change_the_output_make_a_different_job(
-    model: Path,
+    tmp_path: Path,
     second: Path,
     source: Path,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
+    model, path = tmp_path / "tagged", write_lines(tmp_path / "aligned", ["a"] * 5)
+    data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
+    write_model(model, replace(JOB, data=data))
+    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
+    (model / run_layout.TOKENIZER).write_bytes(tokenizer)
 
     def new(**settings: Any) -> bool:
         own = {"model": str(model), "input": str(source), "output": str(tmp_path / "out")}
@@ -351,13 +316,15 @@ def test_settings_that_change_the_output_make_a_different_job(
             commands.translate(job)
             return True
 
-    path = write_lines(tmp_path / "aligned", ["a"] * 5)
     assert not new()
-    assert not new()  # it resumes
+    assert "resuming" not in capsys.readouterr().err
+    assert not new(batch_tokens=99)
+    assert "resuming: 5 of 5 lines are done" in capsys.readouterr().err
     for settings in (
         {"beam_size": 1},
+        {"tag": "<2de>"},
         {"model": str(second)},
-        {"ensemble": [str(second)]},
+        {"model": str(second), "ensemble": [str(second)]},
         {"compute_type": "bfloat16"},
         {"sampling": True},
         {"sampling": True, "seed": 2},

@@ -23,7 +23,6 @@ from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.engine import UnavailableError
 from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
@@ -167,19 +166,6 @@ def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert message.endswith("; using engine=torch")
 
 
-@needs_ctranslate2
-def test_an_unavailable_ctranslate2_is_reported(
-    choose: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise UnavailableError("cannot store it")
-
-    monkeypatch.setattr(converted_models, "find_or_convert", fail)
-    assert choose() == ("torch float32", ["cannot store it; using engine=torch"])
-    with pytest.raises(InputError, match="cannot store it"):
-        choose("ctranslate2")
-
-
 def build_mine(_: Any) -> Built:
     return Built("mine", "float32")
 
@@ -189,6 +175,8 @@ def test_a_registered_engine_is_accepted(choose: Any, monkeypatch: pytest.Monkey
     assert choose("mine") == ("mine float32", [])
     with pytest.raises(InputError, match="engine='none' is not one of: auto, torch, ctranslate2"):
         choose("none")
+    with pytest.raises(InputError, match="compute_type='float8' is not one of"):
+        choose(compute_type="float8")
 
 
 CHILD = """

@@ -37,17 +37,6 @@ def test_every_item_is_processed_once_within_limit_and_memory(
     assert [sizes[i] for i in flat] == sorted(sizes, reverse=True)
 
 
-def test_batches_are_full() -> None:
-    done: list[int] = []
-
-    def work(batch: list[int]) -> list[int]:
-        done.append(len(batch))
-        return batch
-
-    map_batches(work, [5] * 23, 50)
-    assert done == [10, 10, 3]
-
-
 def test_single_sentence_that_does_not_fit() -> None:
     def work(batch: list[int]) -> list[int]:
         if 0 in batch:

@@ -4,7 +4,6 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from support.models import make_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
@@ -48,7 +47,6 @@ def test_a_long_sentence_is_cut_between_words(tokenizer: Tokenizer) -> None:
     assert all(set(part.split()) <= set(long.split()) for part in parts)
 
 
-def test_thirty_thousand_sentences(tmp_path_factory: pytest.TempPathFactory) -> None:
-    tokenizer = make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
+def test_thirty_thousand_sentences(tokenizer: Tokenizer) -> None:
     sentences = ["The dog sleeps.", "A fox jumps over the house."] * 15_000
     assert parts_of(tokenizer, " ".join(sentences), 256) == sentences

@@ -122,11 +122,23 @@ def test_small_beams_equal_the_reference_search(
         assert [h.score for h in best] == pytest.approx([h.score for h in wanted])
 
 
-def test_early_stopping_once_the_best_is_certain() -> None:
-    costs = {0: [-9.0, -1.0, -9.0]}  # ends in the first step; a second translation takes more
-    model = TableModel(lambda sentence, prefix: costs[0], [0])
-    ((best,),) = beam_search(model, [100], beam_size=4, alpha=0.0, bos=BOS, eos=EOS)
-    assert (best.tokens, best.log_prob, model.steps) == ([], -1.0, 1)
+def test_finished_sentences_leave_the_batch_once_their_best_is_certain() -> None:
+    def row(sentence: int, prefix: Prefix) -> list[float]:
+        return [-9.0, -0.1 if len(prefix) == sentence else -99.0, -0.5]
+
+    sizes = []
+
+    class Counting(TableModel):
+        def step(self, tokens: Tensor) -> Tensor:
+            sizes.append(sorted(self.sentences))
+            return super().step(tokens)
+
+    for beam_size in (1, 4):  # of the wider beam, a second translation would take more steps
+        model = Counting(row, range(4))
+        found = beam_search(model, [9] * 4, beam_size=beam_size, alpha=0.0, bos=BOS, eos=EOS)
+        assert [best[0].tokens for best in found] == [[2] * sentence for sentence in range(4)]
+        assert sizes == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
+        sizes.clear()
 
 
 def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
@@ -173,19 +185,3 @@ def test_the_rule_that_ends_a_search_is_not_tensor2tensor_s(
     )
     assert (found.tokens, other.tokens) == (ours, theirs)
     assert found.score < other.score
-
-
-def test_finished_sentences_leave_the_batch() -> None:
-    def row(sentence: int, prefix: Prefix) -> list[float]:
-        return [-9.0, 0.0 if len(prefix) == sentence else -99.0, -0.5]
-
-    sizes = []
-
-    class Counting(TableModel):
-        def step(self, tokens: Tensor) -> Tensor:
-            sizes.append(sorted(self.sentences))
-            return super().step(tokens)
-
-    found = beam_search(Counting(row, range(4)), [9] * 4, beam_size=1, alpha=0.6, bos=BOS, eos=EOS)
-    assert [best[0].tokens for best in found] == [[2] * sentence for sentence in range(4)]
-    assert sizes == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]

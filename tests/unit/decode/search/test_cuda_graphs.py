@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -17,13 +16,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.models import make_tokenizer, make_translator, random_lines, random_model
+from support.models import make_translator, random_lines, random_model
 from support.search_tables import ALPHAS, TABLES, Table, search
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from transformer_mt.config import DecodeConfig
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.search import beam_search, cuda_graphs
 from transformer_mt.decode.search.cuda_graphs import CudaGraphStep, Work
 
@@ -98,20 +98,20 @@ def graph_step(monkeypatch: pytest.MonkeyPatch) -> type[FakeGraphStep]:
     return FakeGraphStep
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+LEARNED = {"norm": "pre", "positions": "learned", "max_positions": 31}
+
+
 @pytest.mark.parametrize(
-    "config",
-    [{}, {"max_positions": 12}, {"norm": "pre", "positions": "learned", "max_positions": 31}],
+    ("beam_size", "config", "members"),
+    [(1, {}, 2), (4, {}, 1), (4, {"max_positions": 12}, 2), (1, LEARNED, 1), (4, LEARNED, 2)],
 )
-@pytest.mark.parametrize("members", [1, 2])
 def test_replayed_steps_give_the_same_translations(
-    tmp_path_factory: pytest.TempPathFactory,
+    tokenizer: Tokenizer,
     beam_size: int,
     config: dict[str, Any],
     members: int,
     request: pytest.FixtureRequest,
 ) -> None:
-    tokenizer = make_tokenizer(tmp_path_factory.mktemp("vocabulary"))
     models = [random_model(**config) for _ in range(members)]
     decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=60)
     lines = random_lines(40, 9)
@@ -157,11 +157,10 @@ def test_rare_checks_for_finished_sentences_change_nothing(
 
 
 def test_steps_that_are_not_capturable_run_eagerly(
-    graph_step: type[FakeGraphStep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = DecodeConfig(no_repeat_ngram=2, min_length=3, max_extra_tokens=5)
-    translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
-    lines = random_lines(10, 6)
+    translator, lines = make_translator(random_model(), tokenizer, config), random_lines(10, 6)
     found = translator.translate(lines)
     assert graph_step.captures == 0
     monkeypatch.setattr(beam_search, "_CPU_POLICY", beam_search._StepPolicy(1, 0, 0, None))
@@ -169,11 +168,10 @@ def test_steps_that_are_not_capturable_run_eagerly(
 
 
 def test_a_small_batch_is_captured_once(
-    graph_step: type[FakeGraphStep], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = DecodeConfig(max_extra_tokens=60)
-    translator = make_translator(random_model(), make_tokenizer(tmp_path), config)
-    lines = random_lines(6, 9)
+    translator, lines = make_translator(random_model(), tokenizer, config), random_lines(6, 9)
     expected = translator.translate(lines)
     assert graph_step.captures > 1
     graph_step.captures = 0
@@ -181,23 +179,6 @@ def test_a_small_batch_is_captured_once(
     monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
     assert translator.translate(lines) == expected
     assert graph_step.captures == 1
-
-
-def test_capture_at_the_second_step_and_again_after_invalidation() -> None:
-    done: list[str] = []
-
-    class Step(CudaGraphStep):
-        def _capture(self) -> Work:
-            done.append("capture")
-            return lambda: done.append("play")
-
-    step = Step(lambda: done.append("work"))
-    for _ in range(3):
-        step()
-    step.invalidate()
-    step()
-    step()
-    assert done == ["work", "capture", "play", "play", "work", "capture", "play"]
 
 
 def test_failed_capture_falls_back_to_eager_steps(

@@ -3,7 +3,6 @@
 from itertools import product
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
@@ -11,7 +10,7 @@ from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, Table
 from transformer_mt.decode.engines import engine
 from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.step_function import ConstrainedStep, repeating_tokens
+from transformer_mt.decode.search.step_function import ConstrainedStep
 
 
 def obeys(tokens: Prefix, min_length: int, n: int) -> bool:
@@ -90,26 +89,3 @@ def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None
     model = ConstrainedStep(TableModel(row, range(4)), prefixes, [0, 3, 1, 2], 0, EOS)
     found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
-
-
-def test_other_tokens_are_not_rescaled() -> None:
-    table = Table(3, 5, 1.0, 0.0)
-    model = TableModel(table, [0])
-    model.reserve(1)
-    plain = model.step(torch.tensor([[BOS]]))
-    constrained = ConstrainedStep(TableModel(table, [0]), [engine.Prefix()], [1], 0, EOS)
-    constrained.reserve(1)
-    ruled = constrained.step(torch.tensor([[BOS]]))
-    assert ruled[0, 0, EOS] == -torch.inf
-    others = [word for word in range(5) if word != EOS]
-    assert torch.equal(ruled[..., others], plain[..., others])
-
-
-@given(st.lists(st.integers(0, 3), max_size=9), st.integers(1, 4))
-def test_repeating_tokens_complete_an_earlier_ngram(tokens: list[int], n: int) -> None:
-    before = {tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)}
-    expected = {
-        word for word in range(4) if len(tokens) >= n - 1
-        and tuple([*tokens, word][len(tokens) + 1 - n :]) in before
-    }  # fmt: skip
-    assert set(repeating_tokens(tokens, n)) == expected
