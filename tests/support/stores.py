@@ -14,6 +14,17 @@ def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     return TokenStore(src, tgt)
 
 
+def random_store(pairs: int, vocab_size: int) -> TokenStore:
+    """A store of random pairs of up to eight tokens, of which the last is the end (3)."""
+    rng = np.random.default_rng(pairs)
+
+    def side() -> list[list[int]]:
+        lengths = rng.integers(1, 9, pairs)
+        return [[*rng.integers(4, vocab_size, n - 1).tolist(), 3] for n in lengths]
+
+    return store_of(zip(side(), side(), strict=True))
+
+
 def one_shard(store: TokenStore) -> Corpus:
     """A corpus of one shard."""
     sizes = np.array([store.source_sizes or [len(store)]])

@@ -1,13 +1,11 @@
 """Learning-rate schedules against equation (3) and their documented shapes."""
 
 import math
-import re
 from itertools import pairwise
 
 import pytest
 
 from transformer_mt.config import ScheduleConfig, TrainConfig
-from transformer_mt.errors import InputError
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.optimizer import ends_with_run, inverse_sqrt, linear, noam
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
@@ -20,25 +18,9 @@ def paper(step: int) -> float:
     return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
 
 
-def test_config_accepts_the_registered_schedules_only() -> None:
-    with pytest.raises(InputError) as error:
-        ScheduleConfig(name="?")
-    (choices,) = re.findall("not one of: (.*)", str(error.value))
-    assert choices.split(", ") == list(SCHEDULES)
-
-
 @pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
 def test_noam_is_equation_3(step: int) -> None:
-    rate = noam(step, NOAM, 512, 100_000)
-    assert rate == pytest.approx(paper(step), rel=1e-12)
-
-
-def test_noam_peaks_at_the_end_of_the_warm_up() -> None:
-    rates = [noam(s, NOAM, 512, 100_000) for s in range(1, 12_000)]
-    assert rates.index(max(rates)) + 1 == 4000
-    assert max(rates) == pytest.approx(6.9877e-4, rel=1e-4)  # 1 / √(512 · 4000)
-    assert rates[:4000] == sorted(rates[:4000])
-    assert rates[3999:] == sorted(rates[3999:], reverse=True)
+    assert noam(step, NOAM, 512, 100_000) == pytest.approx(paper(step), rel=1e-12)
 
 
 def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
@@ -47,11 +29,8 @@ def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
     def rate(step: int) -> float:
         return inverse_sqrt(step, config, 64, 10_000)
 
-    assert rate(400) == pytest.approx(2e-3, rel=1e-12)
-    assert rate(1) == pytest.approx(2e-3 / 400, rel=1e-12)
-    assert rate(200) == pytest.approx(1e-3, rel=1e-12)
-    assert rate(1600) == pytest.approx(1e-3, rel=1e-12)  # half of it at four times the step
-    assert rate(400) == max(rate(step) for step in range(1, 3000))
+    rates = {1: 2e-3 / 400, 200: 1e-3, 400: 2e-3, 1600: 1e-3}  # half of it at four times the step
+    assert {step: rate(step) for step in rates} == pytest.approx(rates, rel=1e-12)
 
 
 @pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
