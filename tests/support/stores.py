@@ -10,8 +10,8 @@ from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
 
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     """A store of the given source and target sequences."""
-    src, tgt = (Side.from_lists(side) for side in zip(*pairs, strict=True))
-    return TokenStore(src, tgt)
+    rows = [*pairs]
+    return TokenStore(*(Side.from_lists([row[side] for row in rows]) for side in (0, 1)))
 
 
 def random_store(pairs: int, vocab_size: int) -> TokenStore:
