@@ -1,7 +1,6 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
-import logging
 import pickle
 import random
 import subprocess
@@ -70,24 +69,6 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sequence
     assert len(encoded.src[8]) > 64
     assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
-
-
-def test_long_lines_are_part_of_the_vocabulary(
-    job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """600 short pairs and 100 of more bytes than SentencePiece's trainer reads."""
-    letters = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
-    rng = random.Random(4)
-    words = ["".join(rng.choices(letters, k=6)) for _ in range(200)]
-    long = [" ".join([letters, *rng.choices(words, k=400)]) for _ in range(100)]
-    pairs = [*sentences(600, seed=1), *(Pair(line, line.upper()) for line in long)]
-    write_pairs(tmp_path / "train.tsv", pairs)
-    caplog.set_level(logging.INFO)
-    job = changed(job, "tokenizer", vocab_size=400, character_coverage=1.0)
-    tokenizer = Tokenizer(prepare(job).tokenizer_model)
-    assert {*letters, *letters.upper()} <= {*"".join(tokenizer.vocabulary)}
-    (line,) = [text for text in caplog.messages if "4,192" in text]
-    assert "200 line(s)" in line
 
 
 def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:

@@ -1,6 +1,5 @@
 """Tags of data sources: in the vocabulary, in encoded pairs, in cleaning and in the cache."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from transformer_mt.config import (
 from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
@@ -72,19 +71,6 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
         check_tag("<2es>", tokenizer.tags)
     with one_line_error("it has no tags at all"):
         check_tag("<2es>", {})
-
-
-@pytest.mark.parametrize("tags", [["<2de>", ">>fra<<"], [">>deu<<", ">>fra<<"]])
-def test_the_exported_tokenizer_knows_tags(tmp_path: Path, tags: list[str]) -> None:
-    transformers = pytest.importorskip("transformers")
-    for name in run_layout.SIDE_TOKENIZERS:
-        tokenizer = Tokenizer(vocabulary(tmp_path / name, 293, tags))
-    for name, content in tokenizer_files(tokenizer, TrainJob()).items():
-        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    lines = [f"{tag} {line}" for tag in tokenizer.tags for line in random_lines(20)]
-    expected = [[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)]
-    assert theirs(lines).input_ids == expected
 
 
 def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> None:

@@ -94,18 +94,22 @@ def test_undecodable_byte_is_located(tmp_path: Path, suffix: str, bad: bytes) ->
     assert "iconv -f latin1 -t utf-8" in error
 
 
-@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_recognised(tmp_path: Path, codec: str) -> None:
-    assert "iconv -f utf-16 -t" in error_of(write(tmp_path / "x", "\ufeffBär\n".encode(codec)))
-
-
 @pytest.mark.parametrize(
-    ("suffix", "command"),
-    [(".gz", "zcat"), (".zst", "zstdcat"), (".xz", "xzcat"), (".bz2", "bzcat"), (".zip", "unzip")],
+    ("suffix", "data", "message"),
+    [
+        ("", "\ufeffBär\n".encode("utf-16-le"), "iconv -f utf-16 -t"),
+        ("", "\ufeffBär\n".encode("utf-16-be"), "iconv -f utf-16 -t"),
+        (".gz", b"a", "is compressed: decompress it with zcat"),
+        (".zst", b"a", "is compressed: decompress it with zstdcat"),
+        (".xz", b"a", "is compressed: decompress it with xzcat"),
+        (".bz2", b"a", "is compressed: decompress it with bzcat"),
+        (".zip", b"PK\3\4", "is compressed: decompress it with unzip"),
+    ],
 )
-def test_compressed_file_without_suffix(tmp_path: Path, suffix: str, command: str) -> None:
-    path = write(tmp_path / f"x{suffix}", b"PK\3\4").rename(tmp_path / "x")
-    assert error_of(path) == (f"{path} is compressed: decompress it with {command}")
+def test_other_formats_are_recognised(
+    tmp_path: Path, suffix: str, data: bytes, message: str
+) -> None:
+    assert message in error_of(write(tmp_path / f"x{suffix}", data).rename(tmp_path / "x"))
 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESSED])

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
 from support.errors import one_line_error
-from support.hub_server import serve
 
 from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
 from transformer_mt.data.text.sources import Pair, files, fingerprint, read_pairs
 
+ROW = '{"en": "a", "de": "b"}'
 HELLO = [("Hello.", "Hallo."), ("", ""), ("A\u2028b\tc", "Ä\x85 ö")]
 
 
@@ -91,25 +91,6 @@ def test_tsv_is_raw_and_has_further_columns(tmp_path: Path) -> None:
     assert pairs(other) == [("1", 'Hallo "er'), ("", ""), ("d", "b")]
 
 
-@pytest.mark.parametrize(
-    ("first", "line", "message"),
-    [
-        ("a\tb", "only one", "has 1 tab-separated column(s), needs 2"),
-        # With a tab inside a sentence, columns 1 and 2 would be another pair.
-        ("a\tb\tc", '"A quoted\ttab"\tzwei\tx', "has 4 tab-separated column(s), line 1 has 3"),
-        ("a\tb\tc", "a\tb", "has 2 tab-separated column(s), line 1 has 3"),
-    ],
-)
-def test_tsv_with_another_number_of_columns(
-    tmp_path: Path, first: str, line: str, message: str
-) -> None:
-    path = write(tmp_path / "a.tsv", f"{first}\n{line}\n{first}")
-    expected = f"{path}, line 2: {message}: correct or delete the line"
-    assert error_of(SourceConfig(tsv=path)) == expected
-    twice = error_of(SourceConfig(tsv=path, src_column="2"))
-    assert "source and target are both column 2; set src_column and tgt_col" in twice
-
-
 # --- JSONL ---
 
 
@@ -149,22 +130,41 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("kind", "first", "line", "message"),
     [
-        ('{"en": "a", "de": ', "line 2: not valid JSON (Expecting value"),
-        ("", "line 2: not valid JSON (Expecting value"),
-        ("[" * 100_000, "line 2: not valid JSON (maximum recursion depth"),
-        (["a", "b"], "line 2: not a JSON object but of type list"),
-        ({"en": "a", "fr": "b"}, "line 2: no column 'de', only: en, fr;"),
-        ({"translation": {"de": "x"}}, "line 2: no column 'en', only: translation, translation.de"),
-        ({"en": "a", "de": None}, "line 2: de is null, not text"),
-        ({"translation": {"en": ["a"], "de": "b"}}, "line 2: translation.en is of type list"),
-        ('{"en": "a", "de": "\\ud83d"}', "line 2: de is not valid Unicode (surrogates"),
+        ("tsv", "a\tb", "only one", "has 1 tab-separated column(s), needs 2: correct or delete"),
+        # With a tab inside a sentence, columns 1 and 2 would be another pair.
+        (
+            "tsv",
+            "a\tb\tc",
+            '"A quoted\ttab"\tzwei\tx',
+            "has 4 tab-separated column(s), line 1 has 3",
+        ),
+        ("tsv", "a\tb\tc", "a\tb", "has 2 tab-separated column(s), line 1 has 3"),
+        ("jsonl", ROW, '{"en": "a", "de": ', "not valid JSON (Expecting value"),
+        ("jsonl", ROW, "", "not valid JSON (Expecting value"),
+        ("jsonl", ROW, "[" * 100_000, "not valid JSON (maximum recursion depth"),
+        ("jsonl", ROW, '["a", "b"]', "not a JSON object but of type list"),
+        ("jsonl", ROW, '{"en": "a", "fr": "b"}', "no column 'de', only: en, fr;"),
+        ("jsonl", ROW, '{"translation": {"de": "x"}}', "no column 'en', only: translation, trans"),
+        ("jsonl", ROW, '{"en": "a", "de": null}', "de is null, not text"),
+        (
+            "jsonl",
+            ROW,
+            '{"translation": {"en": ["a"]}, "de": "b"}',
+            "translation.en is of type list",
+        ),
+        ("jsonl", ROW, '{"en": "a", "de": "\\ud83d"}', "de is not valid Unicode (surrogates"),
     ],
 )
-def test_invalid_jsonl(tmp_path: Path, line: object, message: str) -> None:
-    source = jsonl(tmp_path, {"en": "a", "de": "b"}, line, "not reached")
-    assert f"{source.jsonl}, {message}" in error_of(source)
+def test_an_invalid_line(tmp_path: Path, kind: str, first: str, line: str, message: str) -> None:
+    path = write(tmp_path / "a", f"{first}\n{line}\n{first}")
+    assert error_of(SourceConfig(**{kind: path})).startswith(f"{path}, line 2: {message}")
+
+
+def test_one_column_is_not_a_pair(tmp_path: Path) -> None:
+    twice = error_of(SourceConfig(tsv=write(tmp_path / "a.tsv", "a\tb"), src_column="2"))
+    assert "source and target are both column 2; set src_column and tgt_col" in twice
 
 
 # --- Parquet ---
@@ -280,58 +280,30 @@ def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
         assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
 
 
-@pytest.mark.parametrize("wrong", [{"config": "cs-en"}, {}, {"config": "de-en", "split": "dev"}])
-def test_wrong_names_in_a_hub_folder(hub_cache: Path, wrong: dict[str, str]) -> None:
-    source = SourceConfig(hub=wmt_like(hub_cache / "wmt14"), **{"split": "train", **wrong})
-    error = error_of(source)
-    assert error.startswith(f"cannot load {source} (")
-    assert "hub: /path/to/a/downloaded/folder" in error
+def test_wrong_names_in_a_hub_folder_or_one_without_data(hub_cache: Path) -> None:
+    folder, empty = wmt_like(hub_cache / "wmt14"), hub_cache / "empty"
+    empty.mkdir()
+    for wrong in (
+        {"config": "cs-en"},
+        {},
+        {"config": "de-en", "split": "dev"},
+        {"hub": str(empty)},
+    ):
+        source = SourceConfig(**{"hub": folder, "split": "train", **wrong})
+        error = error_of(source)
+        assert error.startswith(f"cannot load {source} (")
+        assert "hub: /path/to/a/downloaded/folder" in error
 
 
-def test_hub_folder_without_data_or_with_code(hub_cache: Path) -> None:
-    empty, code = hub_cache / "empty", hub_cache / "code"
-    for folder in (empty, code):
-        folder.mkdir()
-    source = SourceConfig(hub=str(empty), split="train")
-    assert error_of(source).startswith(f"cannot load {source} (")
+def test_code_in_a_hub_folder_is_not_run(hub_cache: Path) -> None:
+    code = hub_cache / "code"
+    code.mkdir()
     write(code / "code.py", f"open({str(hub_cache / 'ran')!r}, 'w')")
     assert "scripts are no longer" in error_of(SourceConfig(hub=str(code), split="train"))
     assert not (hub_cache / "ran").exists()
 
 
 REMOTE = SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")
-
-
-def use_hub(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes another server the hub, with which nothing is retried after seconds."""
-    import datasets
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(datasets.config, "HF_ENDPOINT", address)
-    monkeypatch.setattr(constants, "ENDPOINT", address)
-    template = address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr("time.sleep", lambda _: None)
-
-
-def test_without_the_hub_cached_datasets_are_used(
-    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The cache of a dataset that was loaded from the hub before, made from a folder here."""
-    import datasets
-
-    datasets.load_dataset(wmt_like(hub_cache / "wmt14"), "de-en", split="test")
-    (hub_cache / "cache/wmt14").rename(hub_cache / "cache/wmt___wmt14")
-    use_hub("http://127.0.0.1:9", monkeypatch)
-    assert pairs(REMOTE) == HELLO[:1]
-
-
-def test_unknown_dataset(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve() as hub:
-        use_hub(hub.url, monkeypatch)
-        message = error_of(REMOTE)
-    assert "wmt/wmt14, config: de-en" in message
-    assert "doesn't exist on the Hub or cannot be accessed" in message
 
 
 def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
