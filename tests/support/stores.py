@@ -13,7 +13,8 @@ from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, writ
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     """A store of the given source and target sequences."""
     rows = [*pairs]
-    return TokenStore(*(Side.from_lists([row[side] for row in rows]) for side in (0, 1)))
+    src, tgt = (Side.from_lists([row[side] for row in rows]) for side in (0, 1))
+    return TokenStore(src, tgt)
 
 
 def random_store(pairs: int, vocab_size: int) -> TokenStore:

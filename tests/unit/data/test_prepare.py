@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.errors import one_line_error
@@ -71,18 +70,6 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
 
 
-def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
-    prepared = prepare(changed(job, "tokenizer", sampling=0.1))
-    assert len(prepared.train) > len(prepared.valid_store) > 0
-    copy = pickle.loads(pickle.dumps(prepared))
-    assert copy.fingerprints == prepared.fingerprints
-    assert copy.train.fingerprint == prepared.fingerprints["corpus"]
-    assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
-    assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
-    assert copy.sampler == prepared.sampler
-    assert copy.report == prepared.report
-
-
 def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
     before = prepare(job).fingerprints
     assert set(before) == {"corpus", "valid", "test"}
@@ -126,15 +113,6 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     built.clear()
     prepare(job)  # the first entries are still cached
     assert built == []
-
-
-def test_a_changed_file_is_prepared_again(job: TrainJob, built: list[str], tmp_path: Path) -> None:
-    before = len(prepare(job).train)
-    built.clear()
-    with (tmp_path / "train.tsv").open("a") as file:
-        file.write("a new pair\tein neues Paar\n")
-    assert len(prepare(job).train) == before + 1
-    assert built == BOTH
 
 
 def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(

@@ -1,11 +1,84 @@
-"""The loss scale against ``GradScaler``; Adam is tested in ``test_step.py``."""
+"""Learning-rate schedules against their formulas; the loss scale against ``GradScaler``.
 
+Adam is tested in ``test_step.py``.
+"""
+
+import math
 import random
 from itertools import pairwise
 
+import pytest
 import torch
 
-from transformer_mt.training.optimizer import LossScaler
+from transformer_mt.config import ScheduleConfig, TrainConfig
+from transformer_mt.registries import SCHEDULES
+from transformer_mt.training.optimizer import (
+    LossScaler,
+    ends_with_run,
+    inverse_sqrt,
+    linear,
+    noam,
+)
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
+
+NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
+
+
+def paper(step: int) -> float:
+    # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
+    return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
+
+
+@pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
+def test_noam_is_equation_3(step: int) -> None:
+    assert noam(step, NOAM, 512, 100_000) == pytest.approx(paper(step), rel=1e-12)
+
+
+def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
+    config = ScheduleConfig(name="inverse_sqrt", warmup_steps=400, peak_lr=2e-3)
+
+    def rate(step: int) -> float:
+        return inverse_sqrt(step, config, 64, 10_000)
+
+    rates = {1: 2e-3 / 400, 200: 1e-3, 400: 2e-3, 1600: 1e-3}  # half of it at four times the step
+    assert {step: rate(step) for step in rates} == pytest.approx(rates, rel=1e-12)
+
+
+@pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
+def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: int) -> None:
+    config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
+    rates = [linear(step, config, 64, max_steps) for step in range(1, max_steps + 1)]
+    assert rates[warmup - 1] == max(rates) == pytest.approx(1e-3)
+    assert all(rate > 0 for rate in rates)
+    up, down = rates[:warmup], rates[warmup - 1 :]
+    for part, sign in ((up, 1), (down, -1)):  # straight lines
+        steps = [b - a for a, b in pairwise(part)]
+        assert steps == pytest.approx(steps[:1] * len(steps))
+        assert all(sign * step > 0 for step in steps)
+    # The next step would be zero.
+    assert rates[-1] == pytest.approx(down[0] - down[1])
+
+
+def test_only_linear_ends_with_the_run() -> None:
+    configs = [ScheduleConfig(name=n, peak_lr=None if n == "noam" else 1e-3) for n in SCHEDULES]
+    assert [c.name for c in configs if ends_with_run(c, 512)] == ["linear"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 400.0])
+@pytest.mark.parametrize("max_steps", [700, 10**6])
+def test_linear_ends_near_zero_when_the_time_is_used(max_steps: int, pause: float) -> None:
+    config = ScheduleConfig(name="linear", warmup_steps=100, peak_lr=1e-3)
+    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps, max_hours=1.0), 10**9)
+    state, rates = TrainingState(), []
+    while not criteria.is_last_update(state):
+        state.step += 1
+        rates.append(linear(state.step, config, 64, criteria.expected_steps(state)))
+        state.seconds += 4.0 + pause * (state.step == 300)  # a slow validation
+    peak = rates.index(max(rates))
+    assert 90 <= peak <= 100
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert len(rates) == min(max_steps, (3600 - pause) // 4)
+    assert 0 < rates[-1] < 0.01 * max(rates)
 
 
 def test_scale_follows_gradscaler_also_when_it_is_restored() -> None:

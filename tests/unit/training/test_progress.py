@@ -90,14 +90,6 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
         assert at == (100, pytest.approx(due))
 
 
-def test_the_expected_number_of_updates_is_the_smaller_of_both_limits() -> None:
-    criteria = StoppingCriteria(TrainConfig(max_steps=1000, max_hours=1.0), 10**9)
-    assert criteria.expected_steps(TrainingState(step=1)) == 1000
-    assert criteria.expected_steps(TrainingState(step=10, seconds=10.0)) == 1000  # of 3,600
-    assert criteria.expected_steps(TrainingState(step=10, seconds=60.0)) == 600
-    assert StoppingCriteria(TrainConfig(max_steps=9), 1).expected_steps(TrainingState(5, 9.0)) == 9
-
-
 @pytest.mark.parametrize(
     ("by", "values", "best", "without_improvement"),
     [

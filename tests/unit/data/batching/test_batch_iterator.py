@@ -295,29 +295,23 @@ def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float)
 # Prefetching.
 
 
-def test_two_steps_are_prefetched() -> None:
+def test_two_steps_are_prefetched_in_order_and_an_error_comes_at_its_step() -> None:
     started: list[int] = []
     third = threading.Event()
 
     def read() -> Generator[int, None, None]:
-        for step in range(100):
+        for step in range(4):
             started.append(step)
             if step == 2:
                 third.set()
             yield step
+        raise ValueError("step 4")
 
     steps = prefetch(read())
     assert next(steps) == 0
     assert third.wait(10)  # the next two steps are read while the first is processed
     steps.close()
     assert started == [0, 1, 2]
-
-
-def test_prefetched_steps_come_in_order_and_an_error_at_its_step() -> None:
-    def read() -> Generator[int, None, None]:
-        yield from range(4)
-        raise ValueError("step 4")
-
     steps = prefetch(read())
     assert [next(steps) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="step 4"):

@@ -11,7 +11,6 @@ from support.tokenizers import random_lines, small_tokenizer
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
 from transformer_mt.data.batching.pair_sampling import PairSampler, Share
-from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -86,16 +85,6 @@ def test_noise_is_a_function_of_seed_update_and_place(vocabulary: Path) -> None:
     for other in others:
         differ = sum(a != b for a, b in zip(rows(other.src), rows(whole.src), strict=True))
         assert differ > len(LINES) / 3
-
-
-def test_without_noise_segmentations_are_those_of_the_regularizer(vocabulary: Path) -> None:
-    store = encoded(vocabulary, LINES)
-    sampled = sample(sampler_of(vocabulary, None, strength=0.3), store, step=5)
-    regularizer = SubwordRegularizer(Tokenizer(vocabulary), 0.3)
-    rngs = [np.random.default_rng([1, 5, place, 4]) for place in range(len(store))]
-    for side, found in ((store.src, sampled.src), (store.tgt, sampled.tgt)):
-        expected = regularizer(side, rngs)
-        assert rows(found) == rows(expected)
 
 
 def test_sampled_sources_with_noise_have_their_text_in_other_pieces_and_keep_their_tag(

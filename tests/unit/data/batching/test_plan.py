@@ -117,25 +117,6 @@ def many_pairs(count: int, seed: int = 0) -> TokenStore:
     return build([(int(s), int(t)) for s, t in lengths])
 
 
-def test_sources_are_mixed_by_weight() -> None:
-    sizes, weights = (300, 200, 100), (1.0, 0.25, 2.5)
-    plan = BatchPlan(dataclasses.replace(many_pairs(600), source_sizes=sizes), 100, 1, weights)
-    epochs = []
-    for epoch in range(12):
-        pairs = [i for batch in plan_of_epoch(plan, epoch) for i in indices(batch)]
-        times = np.bincount(pairs, minlength=600)
-        first, second, third = np.split(times, np.cumsum(sizes)[:-1])
-        assert (first == 1).all()
-        assert second.sum() == 50
-        assert third.sum() == 250
-        assert set(third) == {2, 3}
-        epochs.append(times)
-    # Over many epochs, every pair occurs about equally often.
-    assert np.sum(epochs, axis=0)[300:500].min() >= 1
-    assert np.sum(epochs, axis=0)[300:500].max() <= 7
-    assert not np.array_equal(epochs[0], epochs[1])
-
-
 @pytest.mark.parametrize("weights", [[], [0.5, 3]])
 def test_a_batch_mixes_chunks_of_similar_lengths(weights: list[float]) -> None:
     store = dataclasses.replace(many_pairs(2000), source_sizes=(1500, 500))
@@ -186,18 +167,6 @@ def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.Da
     if max(lengths) <= mean:  # otherwise a pair may fill a chunk, and the next be nearly empty
         sums = [sum(lengths[a:b]) for a, b in pairwise(boundaries)]
         assert max(abs(total - mean) for total in sums) <= max(lengths)
-
-
-@pytest.mark.parametrize("num_updates", [1, 20, 150])
-def test_a_given_number_of_updates(num_updates: int) -> None:
-    store = many_pairs(150)
-    plan = BatchPlan(store, 1, 1, num_updates=num_updates)
-    for epoch in (0, 1):
-        batches = plan_of_epoch(plan, epoch)
-        assert len(batches) == num_updates
-        assert sorted(i for batch in batches for i in indices(batch)) == list(range(150))
-        targets = [batch.num_targets for batch in batches]
-        assert np.ptp(targets) <= 2 * 8 * 12
 
 
 def test_a_micro_batch_may_be_exactly_full() -> None:

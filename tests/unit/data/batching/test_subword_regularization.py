@@ -66,12 +66,6 @@ def test_text_is_preserved(
         assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
 
 
-def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
-    drawn = sample(bpe, random_lines(), 1.0)
-    for row, text in zip(rows(drawn), random_lines(), strict=True):
-        assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
-
-
 def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
     tokenizer = small_tokenizer(tmp_path / "m", vocab_size=60, byte_fallback=False)
     texts = ["Haus 猫 Haus", "猫猫", "rot猫Scheune"]

@@ -69,12 +69,6 @@ def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     assert {path.name for path in corpus.shards} == {f"shard-{i:05}-of-00004" for i in range(1, 5)}
 
 
-def test_fingerprints_tell_corpora_apart(tmp_path: Path) -> None:
-    one, two, three = (write(tmp_path / str(n), n) for n in (1, 2, 3))
-    assert len({one.fingerprint, two.fingerprint, three.fingerprint}) == 3
-    assert one.fingerprint == one.sample.fingerprint  # as runs of earlier versions recorded it
-
-
 def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path) -> None:
     corpus = write(tmp_path, 3)
     for number in (2, 0, 1):

@@ -257,18 +257,6 @@ def test_hub_folder_with_configs(hub_cache: Path, capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().out == ""
 
 
-def test_hub_folder_of_plain_files(hub_cache: Path) -> None:
-    folder = hub_cache / "multi30k"
-    folder.mkdir()
-    for split, (en, de) in zip(SPLITS, HELLO, strict=True):
-        write(folder / f"{split}.jsonl", json.dumps({"en": en, "de": de}))
-    for split, row in zip(SPLITS, HELLO, strict=True):
-        assert pairs(SourceConfig(hub=str(folder), split=split)) == [row]
-    write(folder / "test.jsonl", '{"en": "x", "de": "y"}\n{"en": "a", "de": null}')
-    message = f"{{hub: {folder}, split: test}}, row 2: de is null, not text"
-    assert error_of(SourceConfig(hub=str(folder), split="test")) == message
-
-
 def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
     import datasets
 
