@@ -70,9 +70,6 @@ def left_in_cache(job: TrainJob) -> set[str]:
     } - {"tokenizer"}
 
 
-# Determinism.
-
-
 def usable() -> list[Pair]:
     """The pairs that the filters of single pairs keep, in order, computed independently."""
     return [p for p in FIRST + SECOND if p.src.strip() and len(p.src) < 100]
@@ -189,8 +186,6 @@ def test_normalisation_precedes_filtering_and_encoding(job: TrainJob, tmp_path: 
     assert prepared.train.sample.source_sizes[-1] == 1
 
 
-# Interruption.
-
 SLOW = f"""
 import pickle, sys, time
 from transformer_mt.data.prepare import prepare
@@ -303,9 +298,6 @@ def test_chunks_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
     (chunks / "0.npz").write_bytes(b"of no use any more")
     assert len(prepare(job).train) == len(first_of_each(usable(), lambda p: p))
     assert left_in_cache(job) == {"corpus"}
-
-
-# Errors are one line and leave nothing half-written.
 
 
 def test_a_truncated_file(job: TrainJob, tmp_path: Path) -> None:

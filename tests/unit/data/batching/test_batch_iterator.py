@@ -292,9 +292,6 @@ def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float)
     assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
 
 
-# Prefetching.
-
-
 def test_two_steps_are_prefetched_in_order_and_an_error_comes_at_its_step() -> None:
     started: list[int] = []
     third = threading.Event()

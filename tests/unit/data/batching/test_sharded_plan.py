@@ -242,8 +242,6 @@ def test_a_damaged_shard_is_reported_before_it_is_read(tmp_path: Path) -> None:
     assert f"{tmp_path} is damaged (shard-00005-of-00009: its checksum" in message
 
 
-# Weights of sources against the definition of the temperature.
-
 SIZES = [1000, 200, 50]
 
 

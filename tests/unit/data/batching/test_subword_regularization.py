@@ -44,9 +44,6 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
     return SubwordRegularizer(tokenizer, strength)(side, rngs)
 
 
-# The text
-
-
 @given(
     texts=st.lists(
         st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines())
@@ -80,8 +77,6 @@ def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
 def halves(ids: list[int]) -> tuple[list[int], list[int]]:
     return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
 
-
-# Distributions
 
 SCORES = {"a": -9.0, "b": -9.0, "c": -9.0, "ab": 0.0, "bc": -1.0, "abc": -2.0, "ca": -3.0}
 

@@ -50,9 +50,6 @@ def translations(rows: list[tuple[str, str]]) -> dict[str, Any]:
     return {"translation": [{"de": de, "en": en} for en, de in rows]}
 
 
-# --- text ---
-
-
 def text(tmp_path: Path, en: str, de: str) -> SourceConfig:
     return SourceConfig(src=write(tmp_path / "a.en", en), tgt=write(tmp_path / "a.de", de))
 
@@ -81,17 +78,11 @@ def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> N
     assert fingerprint(source)["tsv"]["path"] == str(tmp_path / "blob")
 
 
-# --- TSV ---
-
-
 def test_tsv_is_raw_and_has_further_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\t\t\na\tb\tc\td')
     assert pairs(SourceConfig(tsv=path)) == [('"Hi," he', 'Hallo "er'), ("", ""), ("a", "b")]
     other = SourceConfig(tsv=path, src_column="4", tgt_column="2")
     assert pairs(other) == [("1", 'Hallo "er'), ("", ""), ("d", "b")]
-
-
-# --- JSONL ---
 
 
 def jsonl(tmp_path: Path, *lines: object, **columns: str) -> SourceConfig:
@@ -167,9 +158,6 @@ def test_one_column_is_not_a_pair(tmp_path: Path) -> None:
     assert "source and target are both column 2; set src_column and tgt_col" in twice
 
 
-# --- Parquet ---
-
-
 def test_parquet_forms(tmp_path: Path) -> None:
     nested = SourceConfig(parquet=write_parquet(tmp_path / "a.parquet", translations(HELLO)))
     en, de = zip(*HELLO, strict=True)
@@ -207,9 +195,6 @@ def test_invalid_parquet(tmp_path: Path) -> None:
     latin = pa.array(["B\xe4r".encode("latin1")], pa.binary()).view(pa.string())
     write_parquet(Path(path), {"en": ["bear"], "de": latin})
     assert f"{path}, rows 1 to 1: not valid UTF-8" in error_of(source)
-
-
-# --- the hub ---
 
 
 @pytest.fixture
@@ -308,9 +293,6 @@ def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
     assert "'cs-en'" in error_of(cut)
 
 
-# --- mirrors of the hub ---
-
-
 def mirrored(mirror: Path) -> DataConfig:
     part = [REMOTE]
     return DataConfig(src_lang="en", tgt_lang="de", train=part, valid=part, mirror=str(mirror))
@@ -338,9 +320,6 @@ def test_a_mirror_that_lacks_a_dataset(tmp_path: Path) -> None:
     assert error.startswith(f"cannot load {{hub: {tmp_path}/wmt/wmt14, config: de-en")
     assert "there is no such folder" in error
     assert "data.mirror=FOLDER" in error
-
-
-# --- the test sets of sacreBLEU ---
 
 
 NEWSTEST = SourceConfig(testset="wmt19", langs="en-de")
@@ -404,9 +383,6 @@ def test_wrong_names_of_a_testset() -> None:
     assert "does not translate from en to fr" in error_of(NEWSTEST, langs="en-fr")
 
 
-# --- the built-in sample ---
-
-
 def test_sample_in_both_directions() -> None:
     source = SourceConfig(sample="valid")
     english_german = pairs(source)
@@ -448,9 +424,6 @@ def test_invalid_sources(values: dict[str, str], message: str) -> None:
         SourceConfig(**values)
 
 
-# --- fingerprints ---
-
-
 def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = text(tmp_path, "a\n", "b\n")
     found, status = fingerprint(source), (tmp_path / "a.en").stat()
@@ -482,9 +455,6 @@ def test_fingerprint_of_hub_folder_and_sample(tmp_path: Path) -> None:
     assert first != fingerprint(source)
     sample = {"sample": "train", "version": files.SAMPLE_VERSION}
     assert fingerprint(SourceConfig(sample="train")) == sample
-
-
-# --- the data configs ---
 
 
 WMT = ["wmt14_en_de", "wmt14_en_de_t2t", "wmt16_en_de", "wmt19_en_de"]
