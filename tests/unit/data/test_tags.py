@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.data_jobs import prepare_job, write_pairs
+from support.data_jobs import prepare_job, training_text, write_pairs
 from support.errors import one_line_error
 from support.tokenizers import random_lines, small_tokenizer
 
@@ -20,7 +20,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
-from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
@@ -47,12 +47,6 @@ def vocabulary(path: Path, size: int, tags: list[str]) -> Path:
     """A vocabulary of ``random_lines`` with these tags, as a file."""
     path.write_bytes(train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size), tags))
     return path
-
-
-def texts(data: Prepared) -> list[str]:
-    """The pieces of the encoded source lines, as one string each."""
-    tokenizer, store = Tokenizer.load(data.tokenizer_model), data.train.sample
-    return ["".join(tokenizer.pieces(store.src[i].tolist()[:-1])) for i in range(len(store))]
 
 
 def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
@@ -102,12 +96,10 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
 def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> None:
     data = prepare(job_of(tmp_path, tsv, "<2de>", "<2fr>", None))
     plain = prepare(job_of(tmp_path, tsv, None))
-    expected = [text.replace("▁", " ").strip() for text in texts(plain)]
-    for i, tag in enumerate(("<2de>", "<2fr>", "")):
-        part = texts(data)[60 * i : 60 * (i + 1)]
-        assert all(text.startswith(tag) for text in part)
-        plain_part = [text.removeprefix(tag).replace("▁", " ").strip() for text in part]
-        assert plain_part == expected
+    assert training_text(data) == 3 * training_text(plain)
+    first = [int(data.train.sample.src[i][0]) for i in range(180)]
+    assert first[:120] == [4] * 60 + [5] * 60
+    assert {4, 5}.isdisjoint(first[120:])
     assert data.valid[0].src == f"<2de> {plain.valid[0].src}"
     tokenizer = Tokenizer.load(data.tokenizer_model)
     ids = [data.valid_store.src[i].tolist() for i in (0, 60, 120)]
@@ -130,10 +122,8 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     # Counted as a token, a tag would change the ratio of some of the pairs.
     ratio = CleaningConfig(max_ratio=2)
     settings = replace(ratio, drop_identical=True, drop_held_out=True)
-    for cleaning, names in (
-        (settings, ("empty", "identical", "held_out")),
-        (ratio, ("length_ratio",)),
-    ):
+    several = ("empty", "identical", "held_out")
+    for cleaning, names in ((settings, several), (ratio, ("length_ratio",))):
         counts = dropped("<x>", cleaning)
         assert counts == dropped(None, cleaning)
         assert all(counts[name] for name in names)

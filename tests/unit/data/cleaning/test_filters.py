@@ -110,14 +110,11 @@ def test_identical(src: str, tgt: str, expected: bool) -> None:
     assert filters.identical(tgt, src) is expected
 
 
-@pytest.mark.parametrize("phrase", ["ha", "ha ho", "one two , three"])
-def test_repeated_words(phrase: str) -> None:
+def test_repetition_is_of_words_or_phrases_in_a_row() -> None:
     drops = made(filters.repeated_words, max_word_repeats=3)
-    assert not drops(f"so {' '.join([phrase] * 3)} done")
-    assert drops(f"so {' '.join([phrase] * 4)} done")
-
-
-def test_repetition_is_of_words_in_a_row() -> None:
+    for phrase in ("ha", "ha ho", "one two , three"):
+        assert not drops(f"so {' '.join([phrase] * 3)} done")
+        assert drops(f"so {' '.join([phrase] * 4)} done")
     drops = made(filters.repeated_words, max_word_repeats=2)
     for text in (
         "he came , he saw , he won , he left",
