@@ -1,10 +1,9 @@
 """The tokenizer: round trips, and vocabularies that are reproducible."""
 
+import hashlib
 import io
 import random
 import re
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from support.errors import one_line_error
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
+from transformer_mt.data.store.workers import run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     BOS,
     EOS,
@@ -79,35 +79,27 @@ def test_settings_of_the_model(tmp_path: Path) -> None:
         assert tokenizer.pieces(tokenizer.encode(["Ω"])[0])[1:] == expected
 
 
-# Lines that share few words, so that another sample is another vocabulary.
-DIGESTS = """
-import hashlib, random, sys
-from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import reservoir_sample, train_tokenizer
-
-draw = random.Random(1)
-text = ["".join(draw.choices("abcdefg h", k=12)) for _ in range(800)]
-for kind, size in (("bpe", 120), ("bpe", 800), ("unigram", 120)):
-    config = TokenizerConfig(type=kind, vocab_size=290)
-    samples = [reservoir_sample(text, size, int(seed)) for seed in sys.argv[1:]]
-    print(*[hashlib.sha256(train_tokenizer(each, config)).hexdigest() for each in samples])
-"""
-
-
-def digests(*seeds: int) -> list[list[str]]:
-    """For each kind and size of sample, the vocabulary of each seed, by a process of its own."""
-    command = [sys.executable, "-c", DIGESTS, *map(str, seeds)]
-    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [row.split() for row in rows.splitlines()]
+def digests(seeds: tuple[int, ...]) -> list[list[str]]:
+    """For each kind and size of sample, the vocabulary of each seed."""
+    draw = random.Random(1)
+    # Lines that share few words, so that another sample is another vocabulary.
+    text = ["".join(draw.choices("abcdefg h", k=12)) for _ in range(800)]
+    rows = []
+    for kind, size in (("bpe", 120), ("bpe", 800), ("unigram", 120)):
+        config = TokenizerConfig(type=kind, vocab_size=290)
+        samples = [reservoir_sample(text, size, seed) for seed in seeds]
+        models = [train_tokenizer(sample, config) for sample in samples]
+        rows.append([hashlib.sha256(model).hexdigest() for model in models])
+    return rows
 
 
 def test_a_seed_gives_one_vocabulary() -> None:
     """In this and another process, after another seed, with all the text and with a sample."""
-    first = digests(1, 2, 1)
+    first = digests((1, 2, 1))
     for (one, two, again), sampled in zip(first, (True, False, True), strict=True):
         assert one == again
         assert (one != two) == sampled  # the seed only chooses the sample
-    assert [[two, one] for one, two, _ in first] == digests(2, 1)
+    assert [[two, one] for one, two, _ in first] == run_in_process(digests, (2, 1))
 
 
 @pytest.mark.parametrize("size", [1, 9, 11])
