@@ -9,7 +9,7 @@ from transformer_mt.errors import InputError
 
 
 @contextmanager
-def one_line_error(match: str | None = None) -> Iterator[pytest.ExceptionInfo[InputError]]:
+def input_error(match: str | None = None) -> Iterator[pytest.ExceptionInfo[InputError]]:
     """The block must raise an ``InputError`` of one line, which matches a pattern."""
     with pytest.raises(InputError, match=match) as caught:
         yield caught

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.data_jobs import prepare_job, training_text, write_pairs
-from support.errors import one_line_error
+from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.held_out import with_written_sets, write_sets
@@ -99,10 +99,10 @@ def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: 
 
 def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
     pairs = [Pair(f"cat {i}", f"KATZE {i}") for i in range(100)]
-    with one_line_error(r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"):
+    with input_error(r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"):
         prepared(tmp_path / "a", [pairs], valid_pairs=26)
     pairs = [Pair(f"cat {i}", f"KATZE {i}" * (1 if i % 4 == 0 else 30)) for i in range(100)]
-    with one_line_error(r"data\.valid_pairs=25: data\.train has only \d+ suit"):
+    with input_error(r"data\.valid_pairs=25: data\.train has only \d+ suit"):
         prepared(tmp_path / "b", [pairs], valid_pairs=25)  # most are too long
 
 
@@ -115,5 +115,5 @@ def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings(settings: dict[str, float], message: str) -> None:
-    with one_line_error(message):
+    with input_error(message):
         replace(DataConfig(src_lang="en", tgt_lang="de"), **settings)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
-from support.errors import one_line_error
+from support.errors import input_error
 from support.polling import wait_until
 
 from transformer_mt.config import CleaningConfig, TokenizerConfig, TrainJob
@@ -305,7 +305,7 @@ def test_a_truncated_file(job: TrainJob, tmp_path: Path) -> None:
     job = elsewhere(changed(dataclasses.replace(job, tokenizer=given), "data", workers=2))
     whole = (tmp_path / "b.tsv.gz").read_bytes()
     (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
-    with one_line_error(r"b\.tsv\.gz: damaged or incomplete after line \d+"):
+    with input_error(r"b\.tsv\.gz: damaged or incomplete after line \d+"):
         prepare(job)
     assert left_in_cache(job) == {"chunks"}  # it may have been the connection to its disk
 
@@ -353,7 +353,7 @@ def test_a_file_size_limit(job: TrainJob) -> None:
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
     message = r"cannot prepare the data \(Not a directory: .*cache.*\): set cache_dir"
-    with one_line_error(message):
+    with input_error(message):
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
-from support.errors import one_line_error
+from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, TrainConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
@@ -133,7 +133,7 @@ def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
     assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
     (text,) = texts
     assert "twice\ndoppelt\n" in text
-    with one_line_error(r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
+    with input_error(r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
         prepare(changed(job, "tokenizer", vocab_size=9999))
 
 
@@ -199,29 +199,27 @@ def test_a_large_corpus_is_divided_into_shards(
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"total": 84}', b"\xff"])
-def test_a_damaged_report_in_the_cache_is_a_one_line_error(
-    job: TrainJob, damage: str | bytes
-) -> None:
+def test_a_damaged_report_in_the_cache_is_a_input_error(job: TrainJob, damage: str | bytes) -> None:
     report = prepare(job).corpus / "cleaning.json"
     report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
-    with one_line_error(r"is damaged \(cleaning.json.*: delete the folder"):
+    with input_error(r"is damaged \(cleaning.json.*: delete the folder"):
         _ = prepare(job).report
 
 
-def test_a_vocabulary_that_is_missing_in_the_cache_is_a_one_line_error(job: TrainJob) -> None:
+def test_a_vocabulary_that_is_missing_in_the_cache_is_a_input_error(job: TrainJob) -> None:
     prepare(job).tokenizer_model.unlink()
-    with one_line_error(r"delete the folder .*tokenizer-[0-9a-f]+;"):
+    with input_error(r"delete the folder .*tokenizer-[0-9a-f]+;"):
         prepare(job)
 
 
 def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    with one_line_error(r"nothing is left .*: 84 pairs read; .* 83 length"):
+    with input_error(r"nothing is left .*: 84 pairs read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
     assert not [p for p in cache.glob("corpus-*") if p.suffix == ""]
     vocabularies = sorted(cache.glob("tokenizer-*"))
     write_pairs(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
-    with one_line_error(r"cleaning drops all of 2 pairs"):
+    with input_error(r"cleaning drops all of 2 pairs"):
         prepare(job)
     assert [p for p in sorted(cache.glob("tokenizer-*")) if p.suffix == ""] == vocabularies[:1]
 
@@ -230,7 +228,7 @@ def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:
 def test_an_empty_file_is_an_error(job: TrainJob, part: str, tmp_path: Path) -> None:
     """Even beside others: a download has failed."""
     sources = [*getattr(job.data, part), write_pairs(tmp_path / "none.tsv", [])]
-    with one_line_error(r"none\.tsv} has no pairs: leave it out, or download"):
+    with input_error(r"none\.tsv} has no pairs: leave it out, or download"):
         prepare(changed(job, "data", **{part: sources}))
 
 
@@ -246,7 +244,7 @@ def test_a_source_of_which_nothing_is_left_is_reported(
 def test_weights_and_temperature_together_are_an_error(job: TrainJob) -> None:
     changed(job, "data", weights=[2.0])
     changed(job, "data", temperature=2.0)
-    with one_line_error(r"data\.weights and data\.temperature both mix"):
+    with input_error(r"data\.weights and data\.temperature both mix"):
         changed(job, "data", weights=[2.0], temperature=2.0)
 
 
@@ -254,6 +252,6 @@ def test_an_error_in_the_small_sets_is_reported_before_encoding(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "test.tsv").write_text("no tab\n")
-    with one_line_error(r"test.tsv, line 1"):
+    with input_error(r"test.tsv, line 1"):
         prepare(job)
     assert built == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.data_jobs import prepare_job, training_text, write_pairs
-from support.errors import one_line_error
+from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import run_layout
@@ -61,16 +61,16 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
     assert 4 not in middle + found[5] + tokenizer.encode(["<2de> rot"])[0]
     assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
     assert tokenizer.scores().keys().isdisjoint(tokenizer.tags.values())  # never resegmented
-    with one_line_error(r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
+    with input_error(r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
         check_tag("<2es>", tokenizer.tags)
-    with one_line_error("it has no tags at all"):
+    with input_error("it has no tags at all"):
         check_tag("<2es>", {})
 
 
 def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> None:
     for name, tags in zip(run_layout.SIDE_TOKENIZERS, (["<law>"], []), strict=True):
         vocabulary(tmp_path / name, 290, tags)
-    with one_line_error("takes the tag <law> for text"):
+    with input_error("takes the tag <law> for text"):
         tokenizer_files(Tokenizer.load(tmp_path), TrainJob())
 
 
@@ -89,7 +89,7 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     complete = TokenizerConfig(path=str(data.tokenizer_model / "tokenizer.model"))
     assert prepare(replace(job, tokenizer=complete)).tokenizer_model.name == run_layout.TOKENIZER
     test = replace(job.data, test=[SourceConfig(tsv=tsv, tag="<never>")])
-    with one_line_error("tag=<never> is not in the vocabulary: it has <2de>"):
+    with input_error("tag=<never> is not in the vocabulary: it has <2de>"):
         prepare(replace(job, data=test))
 
 
@@ -163,7 +163,7 @@ def test_two_vocabularies_have_tags_in_that_of_the_source(tmp_path: Path, tsv: s
     assert (tokenizer.tags, tokenizer.tgt.tags) == ({"<2de>": 4}, {})
     assert data.train.sample.src[0][0] == 4
     given = replace(job, tokenizer=TokenizerConfig(path=str(data.tokenizer_model)))
-    with one_line_error("one vocabulary for each language"):
+    with input_error("one vocabulary for each language"):
         prepare(given)  # one table of embeddings for two sets of ids
 
 
@@ -192,6 +192,6 @@ def test_languages_of_a_source() -> None:
     ],
 )
 def test_invalid_tags_are_refused(source: dict[str, str], message: str) -> None:
-    with one_line_error(message):
+    with input_error(message):
         train = [SourceConfig(tsv="a", tag="<2de>"), SourceConfig(tsv="b", **source)]
         DataConfig(src_lang="en", tgt_lang="de", train=train)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from support.errors import one_line_error
+from support.errors import input_error
 from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
@@ -191,7 +191,7 @@ def test_a_failed_write_is_an_input_error(
     one.wait()
     monkeypatch.setattr(ckpt, "save_file", full)
     save(one, 20)
-    with one_line_error(r"cannot write a checkpoint into .*No space left"):
+    with input_error(r"cannot write a checkpoint into .*No space left"):
         then(one)
     one.close()
     assert kept(tmp_path) == [10]

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.errors import one_line_error
+from support.errors import input_error
 from support.models import tiny_config
 from support.stores import one_shard, random_store
 from torch import Tensor
@@ -388,7 +388,7 @@ def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
     monkeypatch.setattr(TrainStep, "__call__", lambda *_: None)
     run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda: None  # type: ignore[method-assign]
-    with one_line_error(r"validation loss is not finite after .* lower the learn"):
+    with input_error(r"validation loss is not finite after .* lower the learn"):
         run.run()
 
 
@@ -448,7 +448,7 @@ def test_out_of_memory_advice_is_a_valid_setting(
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
     run._train_step = lacks  # type: ignore[assignment]
-    with one_line_error(rf"memory on a batch of \d+ target tokens: {advice}$"):
+    with input_error(rf"memory on a batch of \d+ target tokens: {advice}$"):
         run.run()
     if limit is None:  # a config that is taken
         job = run._job
@@ -470,7 +470,7 @@ def test_too_many_skipped_updates_stop_the_run(
     monkeypatch.setattr("transformer_mt.training.trainer._MAX_SKIPPED", 3)
     run = trainer(tmp_path, log_every=1)
     poison(run, range(9, 24))
-    with one_line_error(r"not finite in 3 updates in a row, which were"):
+    with input_error(r"not finite in 3 updates in a row, which were"):
         run.run()
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.errors import one_line_error
+from support.errors import input_error
 from support.stores import numbered_corpus, realistic_lengths, store_of_lengths
 
 from transformer_mt.config import DataConfig, SourceConfig
@@ -95,7 +95,7 @@ def test_a_source_of_weight_0_occurs_in_no_shard_and_a_tiny_one_is_refused(tmp_p
     pairs = np.sort(np.concatenate([pairs_of(update) for update in epoch_of(plan)]))
     assert pairs.tolist() == [397, 398, 399]
     corpus = random_corpus(tmp_path / "small", 1, 400, 40, 50, 350)  # 1 or 2 pairs in each
-    with one_line_error("source 1 is so small that none of its pairs"):
+    with input_error("source 1 is so small that none of its pairs"):
         ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
 
 
@@ -265,6 +265,6 @@ def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5]) == [1, 0.0, 4]
     assert epoch_weights(config(), [10, 0, 5]) == [1, 0.0, 1]
     assert epoch_weights(config(weights=[1, 0.5, 1e-9]), SIZES) == [1, 0.5, 1 / 50]
-    with one_line_error(r"make an epoch of 1e\+10 pairs from 1,250: "):
+    with input_error(r"make an epoch of 1e\+10 pairs from 1,250: "):
         epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
     assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]

@@ -5,7 +5,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from support.errors import one_line_error
+from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, languages
 from transformer_mt.data.cleaning import filters
@@ -204,7 +204,7 @@ def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("py3langid", "py3langid.langid"):
         monkeypatch.setitem(sys.modules, module, None)
     filters._identifier.cache_clear()
-    with one_line_error(r"needs py3langid: pip install py3langid"):
+    with input_error(r"needs py3langid: pip install py3langid"):
         made(filters.wrong_language, min_language_probability=0.01)
 
 
@@ -224,5 +224,5 @@ def test_language() -> None:
     assert not drops("en", "Bonjour à tous.")  # too short to tell
     assert not drops("en", "« 1 234 567 890 1 234 567 890 »")
     assert made(filters.wrong_language, "nb", min_language_probability=0.0)(FRENCH) is False
-    with one_line_error("does not know 'tlh'"):
+    with input_error("does not know 'tlh'"):
         drops("tlh", FRENCH)

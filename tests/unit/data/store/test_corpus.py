@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.errors import one_line_error
+from support.errors import input_error
 from support.stores import numbered_corpus
 
 from transformer_mt.data.store.token_store import Corpus, TokenStore
@@ -73,5 +73,5 @@ def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path) -> None:
     corpus = write(tmp_path, 3)
     for number in (2, 0, 1):
         shutil.rmtree(corpus.shards[number])
-        with one_line_error("a shard is missing"):
+        with input_error("a shard is missing"):
             Corpus.load(tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.errors import one_line_error
+from support.errors import input_error
 from support.stores import store_of
 
 from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
@@ -167,5 +167,5 @@ def test_a_damaged_store_is_reported_in_one_line(
     shard = write(tmp_path, PAIRS)
     assert len(Corpus.load(tmp_path)) == 3
     damage(shard)
-    with one_line_error(f"{tmp_path}.*delete the folder"):
+    with input_error(f"{tmp_path}.*delete the folder"):
         Corpus.load(tmp_path).sample.verify()

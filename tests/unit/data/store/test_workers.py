@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.errors import one_line_error
+from support.errors import input_error
 from support.polling import wait_until
 
 from transformer_mt.data.store.workers import map_ordered, run_in_process
@@ -131,7 +131,7 @@ def test_errors_and_the_death_of_a_worker_reach_the_parent(processes: str) -> No
     with pytest.raises(OSError, match="No space") as error:
         results(disk_full)
     assert error.value.errno == errno.ENOSPC
-    with one_line_error("was killed" + r".*data\.workers" * (processes == "several")):
+    with input_error("was killed" + r".*data\.workers" * (processes == "several")):
         results(killed)
 
 

@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from support.errors import one_line_error
+from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
@@ -33,7 +33,7 @@ TYPES = ["bpe", "unigram"]
 
 
 def error_of(text: list[str], **config: object) -> str:
-    with one_line_error() as caught:
+    with input_error() as caught:
         train_tokenizer(text, TokenizerConfig(**config))  # type: ignore[arg-type]
     return str(caught.value)
 
@@ -147,7 +147,7 @@ def test_lines_of_the_trainer_have_all_of_the_text(text: str, times: int) -> Non
 
 
 def refusal(path: Path) -> str:
-    with one_line_error(re.escape(str(path))) as caught:
+    with input_error(re.escape(str(path))) as caught:
         Tokenizer(path)
     return str(caught.value)
 

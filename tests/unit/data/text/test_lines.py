@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
-from support.errors import one_line_error
+from support.errors import input_error
 
 from transformer_mt.data.text.lines import COMPRESSED, is_blank, raw_lines, read_lines
 
@@ -29,7 +29,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def error_of(path: Path) -> str:
-    with one_line_error() as caught:
+    with input_error() as caught:
         list(read_lines(path))
     return str(caught.value)
 
@@ -77,7 +77,7 @@ def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> No
         }[damage]
     )
     read: list[str] = []
-    with one_line_error() as caught:
+    with input_error() as caught:
         read.extend(read_lines(path))
     assert str(caught.value).startswith(f"{path}: damaged or incomplete after line {len(read)} ")
     if damage != "flipped":  # found by the checksum at the end

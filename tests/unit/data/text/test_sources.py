@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
-from support.errors import one_line_error
+from support.errors import input_error
 
 from transformer_mt import compose
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
@@ -30,7 +30,7 @@ def pairs(*sources: SourceConfig, langs: str = "en-de") -> list[tuple[str, str]]
 
 
 def error_of(*sources: SourceConfig, langs: str = "en-de") -> str:
-    with one_line_error() as caught:
+    with input_error() as caught:
         pairs(*sources, langs=langs)
     return str(caught.value)
 
@@ -420,7 +420,7 @@ def test_names_and_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_invalid_sources(values: dict[str, str], message: str) -> None:
-    with one_line_error(message):
+    with input_error(message):
         SourceConfig(**values)
 
 
@@ -437,10 +437,10 @@ def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for kind in ("tsv", "jsonl", "parquet"):
         swapped = SourceConfig(**{kind: path}, src_column="2", tgt_column="1")
         assert fingerprint(SourceConfig(**{kind: path})) != fingerprint(swapped)
-    with one_line_error(r"cannot read .*none\.tsv: No such file"):
+    with input_error(r"cannot read .*none\.tsv: No such file"):
         fingerprint(SourceConfig(tsv=str(tmp_path / "none.tsv")))
     os.mkfifo(tmp_path / "pipe.tsv")
-    with one_line_error(r"pipe\.tsv is not a regular file"):
+    with input_error(r"pipe\.tsv is not a regular file"):
         fingerprint(SourceConfig(tsv=str(tmp_path / "pipe.tsv")))
 
 
@@ -478,5 +478,5 @@ def test_data_configs_pin_one_revision_of_a_dataset(name: str) -> None:
 def test_norwegian_in_yaml(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     write(tmp_path / "data/mine.yaml", "src_lang: en\ntgt_lang: no\nvalid: [{tsv: a}]\n")
-    with one_line_error(r"data\.tgt_lang=.* write \"no\" in quotes"):
+    with input_error(r"data\.tgt_lang=.* write \"no\" in quotes"):
         compose([f"hydra.searchpath=[file://{tmp_path}]", "data=mine"])
