@@ -31,9 +31,7 @@ OPTIONS: dict[str, Any] = {"attention_bias": True, "output_bias": True, "activat
 def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
-    # Without optimisation, the C++ compiler takes a fraction of the time.
-    with torch._inductor.config.patch({"aot_inductor.debug_compile": True}):
-        yield
+    yield
     torch._dynamo.reset()
 
 
