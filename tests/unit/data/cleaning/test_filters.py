@@ -115,6 +115,7 @@ def test_repetition_is_of_words_or_phrases_in_a_row() -> None:
     for phrase in ("ha", "ha ho", "one two , three"):
         assert not drops(f"so {' '.join([phrase] * 3)} done")
         assert drops(f"so {' '.join([phrase] * 4)} done")
+    assert not drops("ha ha ha ho ho .")
     drops = made(filters.repeated_words, max_word_repeats=2)
     for text in (
         "he came , he saw , he won , he left",
