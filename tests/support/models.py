@@ -35,6 +35,12 @@ def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -
     return Tokenizer(folder / "m")
 
 
+def tiny_config(**changes: Any) -> ModelConfig:
+    """One layer on each side, of eight dimensions."""
+    sizes: dict[str, Any] = {"d_model": 8, "d_ff": 16, "num_heads": 2}
+    return ModelConfig(**{**sizes, "num_encoder_layers": 1, "num_decoder_layers": 1, **changes})
+
+
 def random_model(**config: Any) -> Transformer:
     """An untrained model with a peaked distribution: its few hundred scores are far apart."""
     torch.manual_seed(1)

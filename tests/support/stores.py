@@ -1,23 +1,70 @@
 """Token stores for tests."""
 
 from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
 
 
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     """A store of the given source and target sequences."""
-    src, tgt = (Side.from_lists(side) for side in zip(*pairs, strict=True))
+    rows = [*pairs]
+    src, tgt = (Side.from_lists([row[side] for row in rows]) for side in (0, 1))
     return TokenStore(src, tgt)
+
+
+def random_store(pairs: int, vocab_size: int) -> TokenStore:
+    """A store of random pairs of up to eight tokens, of which the last is the end (3)."""
+    rng = np.random.default_rng(pairs)
+
+    def side() -> list[list[int]]:
+        lengths = rng.integers(1, 9, pairs)
+        return [[*rng.integers(4, vocab_size, n - 1).tolist(), 3] for n in lengths]
+
+    return store_of(zip(side(), side(), strict=True))
 
 
 def one_shard(store: TokenStore) -> Corpus:
     """A corpus of one shard."""
     sizes = np.array([store.source_sizes or [len(store)]])
     return Corpus(store, sizes, sizes)  # tokens of sources matter to many shards only
+
+
+def numbered_corpus(
+    folder: Path,
+    lengths: npt.NDArray[np.int64],
+    num_shards: int,
+    *sizes: int,
+    cuts: Iterable[int] = (),
+) -> Corpus:
+    """Writes and loads a corpus of pairs that begin with their number, on both sides.
+
+    Args:
+        folder: Folder to write.
+        lengths: [2, pairs] source and target lengths.
+        num_shards: Number of shards.
+        sizes: Number of pairs of each source; one source by default.
+        cuts: Pairs with which a new part of a source is written, as with each source.
+    """
+    starts = np.cumsum([0, *(sizes or lengths.shape[1:])]).tolist()
+    parts = []
+    for source, (start, stop) in enumerate(pairwise(starts)):
+        bounds = sorted({start, stop, *(cut for cut in cuts if start < cut < stop)})
+        for first, last in pairwise(bounds):
+            rows = lengths[:, first:last].astype(np.int32)
+            src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint32), row) for row in rows)
+            for side in (src, tgt):
+                side.tokens[side.offsets[:-1]] = np.arange(first, last)
+            parts.append((source, TokenStore(src, tgt)))
+    folder.mkdir(exist_ok=True)
+    write_corpus(
+        folder, parts, num_shards=num_shards, vocab_size=2**20, num_sources=len(starts) - 1
+    )
+    return Corpus.load(folder)
 
 
 def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:

@@ -5,11 +5,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from support.stores import store_of
 from support.tokenizers import WORDS as GERMAN
 from support.tokenizers import small_tokenizer
 
 from transformer_mt.data.data_diagnostics import diagnose
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 
@@ -18,10 +19,7 @@ WORDS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def encoded(pairs: list[Pair]) -> TokenStore:
-    def side(lines: list[str]) -> Side:
-        return Side.from_lists([[*map(ord, line), EOS] for line in lines])
-
-    return TokenStore(side([pair.src for pair in pairs]), side([pair.tgt for pair in pairs]))
+    return store_of(([*map(ord, src), EOS], [*map(ord, tgt), EOS]) for src, tgt in pairs)
 
 
 def text(start: int, number: int) -> list[Pair]:
@@ -97,8 +95,7 @@ def test_text_in_a_script_that_the_vocabulary_lacks(
     tokenizer = small_tokenizer(tmp_path / "model", **settings)
 
     def warnings(pairs: list[Pair]) -> list[str]:
-        src, tgt = (Side.from_lists(tokenizer.encode(side)) for side in zip(*pairs, strict=True))
-        store = TokenStore(src, tgt)
+        store = store_of(map(tokenizer.encode, pairs))
         return list(diagnose(store, store, [], tokenizer))
 
     german = [Pair(f"{a} {b}", b) for a in GERMAN for b in GERMAN]

@@ -6,20 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.data_jobs import prepare_job, training_text, write_pairs
+from support.errors import input_error
 
-from transformer_mt.config import (
-    CleaningConfig,
-    DataConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainJob,
-)
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.held_out import with_written_sets, write_sets
 from transformer_mt.data.prepare import Prepared, prepare, read_all
 from transformer_mt.data.store import encode
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.errors import InputError
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees", "no", "two"]
 
@@ -41,37 +35,13 @@ def prepared(
 ) -> Prepared:
     """The prepared data of a job whose training sources are files of these pairs."""
     folder.mkdir()
-    train = []
-    for number, pairs in enumerate(sources):
-        path = folder / f"{number}.tsv"
-        path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
-        train.append(SourceConfig(tsv=str(path)))
-    job = TrainJob(
-        cache_dir=str(folder / "cache"),
-        data=DataConfig(
-            src_lang="en",
-            tgt_lang="de",
-            train=train,
-            cleaning=CleaningConfig(max_tokens=40),
-            workers=workers,
-            **settings,  # type: ignore[arg-type]
-        ),
-        tokenizer=TokenizerConfig(vocab_size=330),
-    )
-    return prepare(job)
+    train = [write_pairs(folder / f"{n}.tsv", pairs) for n, pairs in enumerate(sources)]
+    cleaning = CleaningConfig(max_tokens=40)
+    return prepare(prepare_job(folder, train, 330, cleaning=cleaning, workers=workers, **settings))
 
 
 def folded(text: str) -> str:
     return "".join(filter(str.isalnum, text.casefold()))
-
-
-def trained_on(data: Prepared) -> list[Pair]:
-    tokenizer, store = Tokenizer.load(data.tokenizer_model), data.train.sample
-    texts = [
-        tokenizer.decode([side[i][:-1].tolist() for i in range(len(store))])
-        for side in (store.src, store.tgt)
-    ]
-    return list(map(Pair, *texts))
 
 
 def test_no_side_of_a_held_out_pair_stays_in_the_training_data(
@@ -87,7 +57,7 @@ def test_no_side_of_a_held_out_pair_stays_in_the_training_data(
         for pair in corpus
         if pair.src and len(pair.src) < 100 and not {*map(folded, pair)} & {*sides}
     ]
-    assert trained_on(data) == expected
+    assert training_text(data) == expected
     assert data.report["dropped"]["held_out"] >= 70
 
 
@@ -99,7 +69,7 @@ def test_the_choice_depends_on_the_text_alone(
     monkeypatch.setattr(encode, "CHUNK_PAIRS", 100)
     three = prepared(tmp_path / "b", parts, workers=2, valid_pairs=40, test_pairs=30)
     assert (one.valid, one.test) == (three.valid, three.test)
-    assert sorted(trained_on(one)) == sorted(trained_on(three))
+    assert sorted(training_text(one)) == sorted(training_text(three))
     more = prepared(tmp_path / "c", [corpus], valid_pairs=40, test_pairs=20)
     assert more.test == one.test[:20]
     assert one.fingerprints["corpus"] != more.fingerprints["corpus"]
@@ -129,23 +99,21 @@ def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: 
 
 def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
     pairs = [Pair(f"cat {i}", f"KATZE {i}") for i in range(100)]
-    message = r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"
-    with pytest.raises(InputError, match=message):
+    with input_error(r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"):
         prepared(tmp_path / "a", [pairs], valid_pairs=26)
     pairs = [Pair(f"cat {i}", f"KATZE {i}" * (1 if i % 4 == 0 else 30)) for i in range(100)]
-    with pytest.raises(InputError, match=r"data\.valid_pairs=25: data\.train has only \d+ suit"):
+    with input_error(r"data\.valid_pairs=25: data\.train has only \d+ suit"):
         prepared(tmp_path / "b", [pairs], valid_pairs=25)  # most are too long
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"valid_pairs": 1.5}, "data.valid_pairs=1.5 must be a whole number, or a share below 1"),
-        ({"test_pairs": 0}, "data.test_pairs=0 must be > 0"),
-        ({"valid_pairs": 5, "valid": [SourceConfig(tsv="a")]}, "leave out data.valid_pairs, or"),
+        ({"valid_pairs": 1.5}, r"valid_pairs=1\.5 must be a whole number, or a share below 1"),
+        ({"test_pairs": 0}, r"data\.test_pairs=0 must be > 0"),
+        ({"valid_pairs": 5, "valid": [SourceConfig(tsv="a")]}, r"leave out data\.valid_pairs, or"),
     ],
 )
 def test_wrong_settings(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with input_error(message):
         replace(DataConfig(src_lang="en", tgt_lang="de"), **settings)  # type: ignore[arg-type]
-    assert message in str(caught.value)

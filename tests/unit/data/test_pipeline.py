@@ -1,8 +1,8 @@
 """The preparation pipeline: deterministic over processes, resumable, and clean after errors."""
 
 import dataclasses
-import gzip
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -12,23 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.data_jobs import changed, prepare_job, training_text, write_pairs
+from support.errors import input_error
 from support.polling import wait_until
 
-from transformer_mt.config import (
-    CleaningConfig,
-    DataConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainJob,
-)
+from transformer_mt.config import CleaningConfig, TokenizerConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
-from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode, token_store
 from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.store.token_store import Corpus
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.errors import InputError
 
 CHUNK = 7
 """Pairs in a chunk."""
@@ -44,45 +38,21 @@ def corpus(count: int, seed: int) -> list[Pair]:
     return pairs
 
 
-def write(path: Path, pairs: list[Pair]) -> SourceConfig:
-    text = "".join(f"{src}\t{tgt}\n" for src, tgt in pairs)
-    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-    return SourceConfig(tsv=str(path))
-
-
 FIRST, SECOND, HELD_OUT = corpus(150, seed=1), corpus(60, seed=2), corpus(9, seed=3)
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     monkeypatch.setattr(encode, "CHUNK_PAIRS", CHUNK)
-    sources = [write(tmp_path / "a.tsv", FIRST), write(tmp_path / "b.tsv.gz", SECOND)]
-    valid = [write(tmp_path / "valid.tsv", HELD_OUT)]
+    sources = [write_pairs(tmp_path / "a.tsv", FIRST), write_pairs(tmp_path / "b.tsv.gz", SECOND)]
+    valid = [write_pairs(tmp_path / "valid.tsv", HELD_OUT)]
     cleaning = CleaningConfig(max_tokens=100, deduplicate=True)
-    return TrainJob(
-        cache_dir=str(tmp_path / "cache"),
-        data=DataConfig(
-            src_lang="en", tgt_lang="de", train=sources, valid=valid, cleaning=cleaning, workers=0
-        ),
-        tokenizer=TokenizerConfig(vocab_size=295),
-    )
+    return prepare_job(tmp_path, sources, 295, valid=valid, cleaning=cleaning)
 
 
-def with_data(job: TrainJob, **changes: Any) -> TrainJob:
-    return dataclasses.replace(job, data=dataclasses.replace(job.data, **changes))
-
-
-def with_cleaning(job: TrainJob, **changes: Any) -> TrainJob:
-    return with_data(job, cleaning=dataclasses.replace(job.data.cleaning, **changes))
-
-
-def text(prepared: Prepared) -> list[Pair]:
-    """Decodes the training pairs."""
-    tokenizer = Tokenizer(prepared.tokenizer_model)
-    sides = (prepared.train.sample.src, prepared.train.sample.tgt)
-    rows = [[side[i].tolist() for i in range(len(side))] for side in sides]
-    assert {row[-1] for side in rows for row in side} == {EOS}
-    return [Pair(*pair) for pair in zip(*(tokenizer.decode(side) for side in rows), strict=True)]
+def elsewhere(job: TrainJob) -> TrainJob:
+    """The job with an empty cache."""
+    return dataclasses.replace(job, cache_dir=f"{job.cache_dir}-other")
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -98,9 +68,6 @@ def left_in_cache(job: TrainJob) -> set[str]:
         for name in names
         if not name.endswith(".lock")
     } - {"tokenizer"}
-
-
-# Determinism.
 
 
 def usable() -> list[Pair]:
@@ -139,9 +106,9 @@ def test_duplicates_are_found_across_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(encode, "_HASHES_PER_PASS", hashes_at_a_time)
-    prepared = prepare(with_cleaning(job, **settings))
+    prepared = prepare(changed(job, "data.cleaning", **settings))
     kept = first_of_each(usable(), *keys)
-    assert text(prepared) == kept
+    assert training_text(prepared) == kept
     report = prepared.report
     assert report["total"] == len(FIRST) + len(SECOND)
     assert report["kept"] == len(kept) == report["total"] - sum(report["dropped"].values())
@@ -151,7 +118,7 @@ def test_duplicates_are_found_across_chunks(
     assert sum(prepared.train.sample.source_sizes) == len(kept)
 
 
-def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
+def test_examples_have_location_and_text(job: TrainJob) -> None:
     report = prepare(job).report
     assert set(report["examples"]) == {"empty", "length"}
     lines = {"a.tsv": FIRST, "b.tsv.gz": SECOND}
@@ -163,51 +130,42 @@ def test_examples_have_location_and_text(job: TrainJob, tmp_path: Path) -> None:
             pair = lines[Path(file).name][int(line) - 1]
             assert pair.src.startswith(example["src"].removesuffix("…"))
             assert example["tgt"] == pair.tgt
-    assert "duplicate_pair" in prepare(job).report["dropped"]
 
 
 def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
-    lines = [f"{pair.src}\t{pair.tgt}\n" for pair in HELD_OUT]
-    parts = {"valid": lines[::2], "test": lines[1::2]}
-    for name, part in parts.items():
-        (tmp_path / name).write_text("".join(part))
-    sources = {name: [SourceConfig(tsv=str(tmp_path / name))] for name in parts}
-    prepared = prepare(with_cleaning(with_data(job, **sources), drop_held_out=True))
+    parts = {"valid": HELD_OUT[::2], "test": HELD_OUT[1::2]}
+    sources = {name: [write_pairs(tmp_path / name, part)] for name, part in parts.items()}
+    prepared = prepare(
+        changed(changed(job, "data", **sources), "data.cleaning", drop_held_out=True)
+    )
     # Case-insensitive: the target sides are the source sides in capitals.
     known = {side.lower() for pair in HELD_OUT for side in pair if side.strip()}
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
     kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
-    assert text(prepared) == kept
+    assert training_text(prepared) == kept
     assert prepared.report["dropped"]["held_out"] == len(seen) > 5
 
 
 def test_held_out_text_is_compared_after_normalisation(job: TrainJob, tmp_path: Path) -> None:
     pair = next(pair for pair in FIRST if "a" in pair.src)
-    write(tmp_path / "valid.tsv", [Pair(pair.src.replace("a", "&#97;"), "x")])
-    prepared = prepare(with_cleaning(with_data(job, normalization="standard"), drop_held_out=True))
+    write_pairs(tmp_path / "valid.tsv", [Pair(pair.src.replace("a", "&#97;"), "x")])
+    job = changed(job, "data.cleaning", drop_held_out=True)
     left = [p for p in usable() if pair.src not in (p.src, p.tgt.lower())]
-    assert text(prepared) == first_of_each(left, lambda p: p)
+    text = training_text(prepare(changed(job, "data", normalization="standard")))
+    assert text == first_of_each(left, lambda p: p)
 
 
-def test_the_number_of_processes_does_not_change_the_store(job: TrainJob, tmp_path: Path) -> None:
-    job = with_cleaning(job, deduplicate_sources=True, drop_held_out=True)
-    alone = prepare(job)
-    several = prepare(
-        dataclasses.replace(with_data(job, workers=2), cache_dir=str(tmp_path / "other"))
-    )
-    assert several.corpus != alone.corpus
-    assert content(several.corpus) == content(alone.corpus)
-    assert several.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
-
-
-@pytest.mark.parametrize("pairs", [1, 10_000])
-def test_chunk_size_does_not_change_the_store(
-    job: TrainJob, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("workers", "chunk"), [(2, CHUNK), (0, 1), (0, 10_000)])
+def test_neither_processes_nor_chunks_change_the_result(
+    job: TrainJob, workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = content(prepare(job).corpus)
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", pairs)
-    other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
-    assert content(other.corpus) == expected
+    job = changed(job, "data.cleaning", deduplicate_sources=True, drop_held_out=True)
+    alone = prepare(job)
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", chunk)
+    other = prepare(elsewhere(changed(job, "data", workers=workers)))
+    assert other.corpus != alone.corpus
+    assert content(other.corpus) == content(alone.corpus)
+    assert other.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
 
 
 def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,39 +180,34 @@ def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyP
 
 def test_normalisation_precedes_filtering_and_encoding(job: TrainJob, tmp_path: Path) -> None:
     pairs = [Pair("&amp; so", "“so”"), Pair("& so", '"so"')]
-    source = write(tmp_path / "c.tsv", pairs)
-    prepared = prepare(with_data(job, train=[*job.data.train, source], normalization="standard"))
-    assert text(prepared)[-1] == pairs[1]
+    train = [*job.data.train, write_pairs(tmp_path / "c.tsv", pairs)]
+    prepared = prepare(changed(job, "data", train=train, normalization="standard"))
+    assert training_text(prepared)[-1] == pairs[1]
     assert prepared.train.sample.source_sizes[-1] == 1
 
 
-# Interruption.
-
-KILLED = f"""
-import sys, time
-from transformer_mt.config import *
-from transformer_mt.data import prepare
+SLOW = f"""
+import pickle, sys, time
+from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 encode.CHUNK_PAIRS = {CHUNK}
-def slowly(data, _read=encode.read_chunks):
-    for chunk in _read(data):
+def slowly(data, read=encode.read_chunks):
+    for chunk in read(data):
         time.sleep(0.1 * (chunk.first_row > 1))
         yield chunk
-folder, workers = sys.argv[1], int(sys.argv[2])
-data = DataConfig(
-    src_lang="en", tgt_lang="de", workers=workers,
-    train=[SourceConfig(tsv=folder + "/a.tsv"), SourceConfig(tsv=folder + "/b.tsv.gz")],
-    valid=[SourceConfig(tsv=folder + "/valid.tsv")],
-    cleaning=CleaningConfig(max_tokens=100, deduplicate=True),
-)
-job = TrainJob(cache_dir=folder + "/cache", data=data, tokenizer=TokenizerConfig(vocab_size=295))
-learn = prepare._learn_vocabulary
-def learn_then_slow_down(*args):
-    learn(*args)
-    prepare.read_chunks = slowly
-prepare._learn_vocabulary = learn_then_slow_down
-prepare.prepare(job)
+encode.read_chunks = slowly
+prepare(pickle.loads(bytes.fromhex(sys.argv[1])))
 """
+
+
+def start_and_wait(job: TrainJob, workers: int) -> subprocess.Popen[str]:
+    """A process that prepares the job, after four of its chunks."""
+    argument = pickle.dumps(changed(job, "data", workers=workers)).hex()
+    command = [sys.executable, "-c", SLOW, argument]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    chunks = Path(job.cache_dir).glob
+    wait_until(lambda: len([*chunks("corpus-*.chunks/*.npz")]) >= 4 or process.poll() is not None)
+    return process
 
 
 def children(pid: int) -> list[int]:
@@ -269,21 +222,16 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_resumes_from_its_chunks(
-    job: TrainJob, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: TrainJob, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-c", KILLED, str(tmp_path), str(workers)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    cache = Path(job.cache_dir)
-    wait_until(
-        lambda: len(list(cache.glob("corpus-*.chunks/*.npz"))) >= 4 or process.poll() is not None
-    )
+    process = start_and_wait(job, workers)
     helpers = children(process.pid)
     process.kill()
     assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
     wait_until(lambda: not any(is_running(pid) for pid in helpers))
     assert len(helpers) >= workers or not Path("/proc/self/task").exists()
     assert "corpus" not in left_in_cache(job)
-    chunks = sorted(cache.glob("corpus-*.chunks/*.npz"))
+    chunks = sorted(Path(job.cache_dir).glob("corpus-*.chunks/*.npz"))
     assert len(chunks) >= 4
     chunks[1].write_bytes(chunks[1].read_bytes()[:-50])  # as after a power cut
     chunks[2].write_bytes(b"")
@@ -308,21 +256,11 @@ def test_a_killed_run_resumes_from_its_chunks(
     ]
     assert encoded == expected
     assert left_in_cache(job) == {"corpus"}
-    from_scratch = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other")))
-    assert content(prepared.corpus) == content(from_scratch.corpus)
+    assert content(prepared.corpus) == content(prepare(elsewhere(job)).corpus)
 
 
-def test_ctrl_c_ends_all_processes(job: TrainJob, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path), "2"],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    cache = Path(job.cache_dir)
-    wait_until(
-        lambda: len(list(cache.glob("corpus-*.chunks/*.npz"))) >= 4 or process.poll() is not None
-    )
+def test_ctrl_c_ends_all_processes(job: TrainJob) -> None:
+    process = start_and_wait(job, 2)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, errors = process.communicate(timeout=30)
     assert process.returncode == -signal.SIGINT
@@ -332,7 +270,7 @@ def test_ctrl_c_ends_all_processes(job: TrainJob, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_merge_is_repeated_from_the_chunks(
-    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(folder: Path, *_: Any, **__: Any) -> None:
         (folder / "src.tokens").write_bytes(b"half a fi")
@@ -362,60 +300,44 @@ def test_chunks_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
     assert left_in_cache(job) == {"corpus"}
 
 
-# Errors are one line and leave nothing half-written.
-
-
-def refused(job: TrainJob, match: str) -> None:
-    with pytest.raises(InputError, match=match) as error:
-        prepare(job)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_truncated_file(job: TrainJob, workers: int, tmp_path: Path) -> None:
-    given = tmp_path / "given.model"
-    given.write_bytes(prepare(job).tokenizer_model.read_bytes())
-    job = dataclasses.replace(
-        with_data(job, workers=workers),
-        tokenizer=TokenizerConfig(path=str(given)),
-        cache_dir=str(tmp_path / "other"),
-    )
+def test_a_truncated_file(job: TrainJob, tmp_path: Path) -> None:
+    given = TokenizerConfig(path=str(prepare(job).tokenizer_model))
+    job = elsewhere(changed(dataclasses.replace(job, tokenizer=given), "data", workers=2))
     whole = (tmp_path / "b.tsv.gz").read_bytes()
     (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
-    refused(job, r"b\.tsv\.gz: damaged or incomplete after line \d+")
+    with input_error(r"b\.tsv\.gz: damaged or incomplete after line \d+"):
+        prepare(job)
     assert left_in_cache(job) == {"chunks"}  # it may have been the connection to its disk
 
 
-LIMITED = KILLED.replace(
-    "prepare._learn_vocabulary = learn_then_slow_down\nprepare.prepare(job)",
-    """
-import resource
-from dataclasses import replace
+LIMITED = f"""
+import pickle, resource, sys
+from transformer_mt.data import prepare
+from transformer_mt.data.store import encode
 from transformer_mt.errors import InputError
+encode.CHUNK_PAIRS = {CHUNK}
 def limit(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 def write(*args, real=prepare.write_corpus, **settings):
     limit(300)
     real(*args, **settings)
-prepare.prepare(job)
-job = replace(job, data=replace(data, cleaning=replace(data.cleaning, max_tokens=90)))
 for size in (300, resource.RLIM_INFINITY):
     limit(size)
     try:
-        prepare.prepare(job)
+        prepare.prepare(pickle.loads(bytes.fromhex(sys.argv[1])))
     except InputError as error:
         print(error)
     prepare.write_corpus = write
-""",
-)
+"""
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
+def test_a_file_size_limit(job: TrainJob) -> None:
     """The operating system itself refuses to write: a chunk first, then a file of the store."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(tmp_path), str(workers)], capture_output=True, text=True
-    )
+    prepare(job)
+    job = changed(job, "data.cleaning", max_tokens=90)
+    argument = pickle.dumps(changed(job, "data", workers=2)).hex()
+    command = [sys.executable, "-c", LIMITED, argument]
+    done = subprocess.run(command, capture_output=True, text=True)
     message = f"cannot prepare the data (File too large: {job.cache_dir}/"
     lines = done.stdout.splitlines()
     assert [line.startswith(message) for line in lines] == [True, True], done
@@ -425,15 +347,14 @@ def test_a_file_size_limit(job: TrainJob, workers: int, tmp_path: Path) -> None:
     (folder,) = [name for name in names if name.endswith(".chunks")]
     chunks = list(encode.read_chunks(job.data))
     assert len(list(Path(job.cache_dir, folder).iterdir())) == len(chunks)  # all are there
-    prepare(with_cleaning(job, max_tokens=90))
+    prepare(job)
     assert left_in_cache(job) == {"corpus"}
 
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
-    refused(
-        dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")),
-        r"cannot prepare the data \(Not a directory: .*cache.*\): set cache_dir",
-    )
+    message = r"cannot prepare the data \(Not a directory: .*cache.*\): set cache_dir"
+    with input_error(message):
+        prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
 
 
 def test_a_complete_entry_needs_no_lock(job: TrainJob) -> None:

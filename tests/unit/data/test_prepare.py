@@ -1,8 +1,6 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
-import logging
-import os
 import pickle
 import random
 import subprocess
@@ -10,24 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from support.data_jobs import changed, prepare_job, write_pairs
+from support.errors import input_error
 
-from transformer_mt.config import (
-    CleaningConfig,
-    DataConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainConfig,
-    TrainJob,
-)
+from transformer_mt.config import CleaningConfig, TrainConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.errors import InputError
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees"]
 ODD = [Pair("", "leer"), Pair("twice", "doppelt"), Pair("twice", "doppelt"), Pair("x" * 3000, "y")]
@@ -39,38 +30,17 @@ def sentences(count: int, seed: int) -> list[Pair]:
     return [Pair(line, line.upper()) for line in lines]
 
 
-def write_tsv(path: Path, pairs: list[Pair]) -> None:
-    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
-
-
 @pytest.fixture
 def job(tmp_path: Path) -> TrainJob:
-    write_tsv(tmp_path / "train.tsv", [*sentences(80, seed=1), *ODD])
-    write_tsv(tmp_path / "valid.tsv", [*sentences(5, seed=2), *ODD])
-    write_tsv(tmp_path / "test.tsv", [*ODD, *sentences(5, seed=3)])
-    return TrainJob(
-        cache_dir=str(tmp_path / "cache"),
-        data=DataConfig(
-            src_lang="en",
-            tgt_lang="de",
-            train=[SourceConfig(tsv=str(tmp_path / "train.tsv"))],
-            valid=[SourceConfig(tsv=str(tmp_path / "valid.tsv"))],
-            test=[SourceConfig(tsv=str(tmp_path / "test.tsv"))],
-            cleaning=CleaningConfig(max_tokens=64, deduplicate=True),
-        ),
-        tokenizer=TokenizerConfig(vocab_size=305),
-        train=TrainConfig(max_tokens_per_device=64),
-    )
-
-
-def changed(job: TrainJob, part: str, **changes: Any) -> TrainJob:
-    """The job with settings of ``data``, ``data.cleaning``, … changed."""
-    head, _, rest = part.partition(".")
-    child = getattr(job, head)
-    if rest:
-        grandchild = dataclasses.replace(getattr(child, rest), **changes)
-        return dataclasses.replace(job, **{head: dataclasses.replace(child, **{rest: grandchild})})
-    return dataclasses.replace(job, **{head: dataclasses.replace(child, **changes)})
+    texts = {
+        "train": [*sentences(80, seed=1), *ODD],
+        "valid": [*sentences(5, seed=2), *ODD],
+        "test": [*ODD, *sentences(5, seed=3)],
+    }
+    sets = {name: [write_pairs(tmp_path / f"{name}.tsv", texts[name])] for name in texts}
+    cleaning = CleaningConfig(max_tokens=64, deduplicate=True)
+    job = prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
+    return dataclasses.replace(job, train=TrainConfig(max_tokens_per_device=64))
 
 
 @pytest.fixture
@@ -100,36 +70,6 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
 
 
-def test_long_lines_are_part_of_the_vocabulary(
-    job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """600 short pairs and 100 of more bytes than SentencePiece's trainer reads."""
-    letters = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
-    rng = random.Random(4)
-    words = ["".join(rng.choices(letters, k=6)) for _ in range(200)]
-    long = [" ".join([letters, *rng.choices(words, k=400)]) for _ in range(100)]
-    pairs = [*sentences(600, seed=1), *(Pair(line, line.upper()) for line in long)]
-    write_tsv(tmp_path / "train.tsv", pairs)
-    caplog.set_level(logging.INFO)
-    job = changed(job, "tokenizer", vocab_size=400, character_coverage=1.0)
-    tokenizer = Tokenizer(prepare(job).tokenizer_model)
-    assert {*letters, *letters.upper()} <= {*"".join(tokenizer.vocabulary)}
-    (line,) = [text for text in caplog.messages if "4,192" in text]
-    assert "200 line(s)" in line
-
-
-def test_prepared_data_pickle_without_token_stores(job: TrainJob) -> None:
-    prepared = prepare(changed(job, "tokenizer", sampling=0.1))
-    assert len(prepared.train) > len(prepared.valid_store) > 0
-    copy = pickle.loads(pickle.dumps(prepared))
-    assert copy.fingerprints == prepared.fingerprints
-    assert copy.train.fingerprint == prepared.fingerprints["corpus"]
-    assert isinstance(copy.train.sample.tgt.tokens.base, np.memmap)
-    assert copy.valid_store.tgt.tokens.tolist() == prepared.valid_store.tgt.tokens.tolist()
-    assert copy.sampler == prepared.sampler
-    assert copy.report == prepared.report
-
-
 def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
     before = prepare(job).fingerprints
     assert set(before) == {"corpus", "valid", "test"}
@@ -137,7 +77,7 @@ def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
         **before,
         "sources": str(len(prepare(job).train)),
     }
-    write_tsv(tmp_path / "valid.tsv", sentences(4, seed=2))
+    write_pairs(tmp_path / "valid.tsv", sentences(4, seed=2))
     after = prepare(job).fingerprints
     assert {key for key in before if before[key] != after[key]} == {"valid"}
 
@@ -175,15 +115,6 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     assert built == []
 
 
-def test_a_changed_file_is_prepared_again(job: TrainJob, built: list[str], tmp_path: Path) -> None:
-    before = len(prepare(job).train)
-    built.clear()
-    with (tmp_path / "train.tsv").open("a") as file:
-        file.write("a new pair\tein neues Paar\n")
-    assert len(prepare(job).train) == before + 1
-    assert built == ["_learn_vocabulary", "_encode_corpus"]
-
-
 def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
     job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +133,7 @@ def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
     assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
     (text,) = texts
     assert "twice\ndoppelt\n" in text
-    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
+    with input_error(r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
         prepare(changed(job, "tokenizer", vocab_size=9999))
 
 
@@ -218,26 +149,20 @@ def test_an_existing_vocabulary_is_used_unchanged(
 
 
 CONCURRENT = """
-import logging, sys, yaml
-from omegaconf import OmegaConf
-from transformer_mt.config import *
-from transformer_mt.data.text.normalization import Normalizer
+import logging, pickle, sys
 from transformer_mt.data.prepare import prepare
 logging.basicConfig(level=logging.INFO, format="%(message)s")
-source = [SourceConfig(tsv=sys.argv[1])]
-data = DataConfig(src_lang="en", tgt_lang="de", train=source, valid=source)
-job = TrainJob(cache_dir=sys.argv[2], data=data, tokenizer=TokenizerConfig(vocab_size=305))
+job = pickle.loads(bytes.fromhex(sys.argv[1]))
 sys.stdin.readline()
 print(len(prepare(job).train))
 """
 
 
-def test_concurrent_processes_build_once(job: TrainJob, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CONCURRENT, f"{tmp_path}/train.tsv", f"{tmp_path}/cache"]
+def test_concurrent_processes_build_once(job: TrainJob) -> None:
+    command = [sys.executable, "-c", CONCURRENT, pickle.dumps(job).hex()]
     pipe = subprocess.PIPE
     processes = [
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ)
-        for _ in range(2)
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)
     ]
     for process in processes:
         assert process.stdin is not None
@@ -245,17 +170,10 @@ def test_concurrent_processes_build_once(job: TrainJob, tmp_path: Path) -> None:
         process.stdin.flush()
     results = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
-    assert results[0][0] == results[1][0] == "83\n"
+    assert results[0][0] == results[1][0] == "81\n"
     log = results[0][1] + results[1][1]
     assert log.count("learning a vocabulary") == 1
     assert log.count("encoding the training data") == 1
-
-
-@pytest.fixture
-def alone(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
-    """The job in chunks of ten pairs and without worker processes."""
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
-    return changed(job, "data", workers=0)
 
 
 def texts(store: TokenStore) -> list[tuple[list[int], list[int]]]:
@@ -263,86 +181,77 @@ def texts(store: TokenStore) -> list[tuple[list[int], list[int]]]:
     return sorted((store.src[i].tolist(), store.tgt[i].tolist()) for i in range(len(store)))
 
 
-def test_a_large_corpus_is_divided_into_shards(alone: TrainJob, tmp_path: Path) -> None:
-    whole = prepare(alone)
+def test_a_large_corpus_is_divided_into_shards(
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
+    job = changed(job, "data", workers=0)
+    whole = prepare(job)
     pairs = len(whole.train)
     for window_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
-        job = changed(alone, "data", window_pairs=window_pairs)
-        prepared = prepare(job)
+        prepared = prepare(changed(job, "data", window_pairs=window_pairs))
         assert len(prepared.train.shards) == shards
         assert len(prepared.train) == pairs
         stores = map(TokenStore.load, prepared.train.shards)
-        assert sorted(text for store in stores for text in texts(store)) == texts(
-            whole.train.sample
-        )
-        same = prepared.fingerprints == whole.fingerprints
-        assert same == (shards == 1)
+        divided = sorted(text for store in stores for text in texts(store))
+        assert divided == texts(whole.train.sample)
+        assert (prepared.fingerprints == whole.fingerprints) == (shards == 1)
 
 
 @pytest.mark.parametrize("damage", ["", "[]", '{"total": 84}', b"\xff"])
-def test_a_damaged_report_in_the_cache_is_a_one_line_error(
-    job: TrainJob, damage: str | bytes
-) -> None:
+def test_a_damaged_report_in_the_cache_is_a_input_error(job: TrainJob, damage: str | bytes) -> None:
     report = prepare(job).corpus / "cleaning.json"
     report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
-    message = r"is damaged \(cleaning.json.*: delete the folder"
-    with pytest.raises(InputError, match=message) as error:
+    with input_error(r"is damaged \(cleaning.json.*: delete the folder"):
         _ = prepare(job).report
-    assert "\n" not in str(error.value)
 
 
-def test_a_vocabulary_that_is_missing_in_the_cache_is_a_one_line_error(job: TrainJob) -> None:
+def test_a_vocabulary_that_is_missing_in_the_cache_is_a_input_error(job: TrainJob) -> None:
     prepare(job).tokenizer_model.unlink()
-    with pytest.raises(InputError, match=r"delete the folder .*tokenizer-[0-9a-f]+;") as error:
+    with input_error(r"delete the folder .*tokenizer-[0-9a-f]+;"):
         prepare(job)
-    assert "\n" not in str(error.value)
 
 
-def test_a_file_of_blank_lines_is_an_error(job: TrainJob, tmp_path: Path) -> None:
-    write_tsv(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
-    with pytest.raises(InputError, match=r"cleaning drops all of 2 pairs"):
-        prepare(job)
-    assert not [p for p in (tmp_path / "cache").glob("tokenizer-*") if p.suffix == ""]
-
-
-def test_filters_that_leave_nothing_are_an_error(job: TrainJob, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing is left .*: 84 pairs read; .* 83 length"):
+def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with input_error(r"nothing is left .*: 84 pairs read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
-    assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
+    assert not [p for p in cache.glob("corpus-*") if p.suffix == ""]
+    vocabularies = sorted(cache.glob("tokenizer-*"))
+    write_pairs(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
+    with input_error(r"cleaning drops all of 2 pairs"):
+        prepare(job)
+    assert [p for p in sorted(cache.glob("tokenizer-*")) if p.suffix == ""] == vocabularies[:1]
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_an_empty_file_is_an_error(job: TrainJob, part: str, tmp_path: Path) -> None:
     """Even beside others: a download has failed."""
-    write_tsv(tmp_path / "none.tsv", [])
-    sources = [*getattr(job.data, part), SourceConfig(tsv=str(tmp_path / "none.tsv"))]
-    with pytest.raises(InputError, match=r"none\.tsv} has no pairs: leave it out, or download"):
+    sources = [*getattr(job.data, part), write_pairs(tmp_path / "none.tsv", [])]
+    with input_error(r"none\.tsv} has no pairs: leave it out, or download"):
         prepare(changed(job, "data", **{part: sources}))
 
 
 def test_a_source_of_which_nothing_is_left_is_reported(
     job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write_tsv(tmp_path / "again.tsv", sentences(80, seed=1)[:9])  # duplicates
-    again = SourceConfig(tsv=str(tmp_path / "again.tsv"))
+    again = write_pairs(tmp_path / "again.tsv", sentences(80, seed=1)[:9])  # duplicates
     prepare(changed(job, "data", train=[*job.data.train, again]))
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [f"warning: cleaning drops all pairs of {again}"]
 
 
-def test_weights_and_temperature_together_are_an_error(job: TrainJob, built: list[str]) -> None:
-    prepare(changed(job, "data", weights=[2.0]))
-    prepare(changed(job, "data", temperature=2.0))
-    built.clear()
-    with pytest.raises(InputError, match=r"data\.weights and data\.temperature both mix"):
-        prepare(changed(job, "data", weights=[2.0], temperature=2.0))
-    assert built == []
+def test_weights_and_temperature_together_are_an_error(job: TrainJob) -> None:
+    changed(job, "data", weights=[2.0])
+    changed(job, "data", temperature=2.0)
+    with input_error(r"data\.weights and data\.temperature both mix"):
+        changed(job, "data", weights=[2.0], temperature=2.0)
 
 
 def test_an_error_in_the_small_sets_is_reported_before_encoding(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "test.tsv").write_text("no tab\n")
-    with pytest.raises(InputError, match=r"test.tsv, line 1"):
+    with input_error(r"test.tsv, line 1"):
         prepare(job)
     assert built == []

@@ -1,11 +1,12 @@
 """Tags of data sources: in the vocabulary, in encoded pairs, in cleaning and in the cache."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.data_jobs import prepare_job, training_text, write_pairs
+from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import run_layout
@@ -19,33 +20,26 @@ from transformer_mt.config import (
 )
 from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
-from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, train_tokenizer
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
-from transformer_mt.errors import InputError
 
 PLAIN = Normalizer("none", "en", "de")
 
 
 @pytest.fixture
 def tsv(tmp_path: Path) -> str:
-    lines = random_lines(60)
-    text = "".join(f"{line}\tX {line.upper()}\n" for line in lines)
-    (tmp_path / "text.tsv").write_text(text, encoding="utf-8")
-    return str(tmp_path / "text.tsv")
+    lines = [(line, f"X {line.upper()}") for line in random_lines(60)]
+    return str(write_pairs(tmp_path / "text.tsv", lines).tsv)
 
 
 def job_of(tmp_path: Path, tsv: str, *tags: str | None, **more: Any) -> TrainJob:
     """A job with one training, validation and test source for each tag."""
     sources = [SourceConfig(tsv=tsv, tag=tag) for tag in tags]
-    sets = dict.fromkeys(("train", "valid", "test"), sources)
-    return TrainJob(
-        run_dir=str(tmp_path / "run"),
-        cache_dir=str(tmp_path / "cache"),
-        data=DataConfig(src_lang="en", tgt_lang="de", workers=0, **{**sets, **more}),
-        tokenizer=TokenizerConfig(vocab_size=310),
+    return prepare_job(
+        tmp_path, **{"train": sources, "valid": sources, "test": sources, "vocab_size": 310, **more}
     )
 
 
@@ -53,12 +47,6 @@ def vocabulary(path: Path, size: int, tags: list[str]) -> Path:
     """A vocabulary of ``random_lines`` with these tags, as a file."""
     path.write_bytes(train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size), tags))
     return path
-
-
-def texts(data: Prepared) -> list[str]:
-    """The pieces of the encoded source lines, as one string each."""
-    tokenizer, store = Tokenizer.load(data.tokenizer_model), data.train.sample
-    return ["".join(tokenizer.pieces(store.src[i].tolist()[:-1])) for i in range(len(store))]
 
 
 def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
@@ -73,29 +61,16 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
     assert 4 not in middle + found[5] + tokenizer.encode(["<2de> rot"])[0]
     assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
     assert tokenizer.scores().keys().isdisjoint(tokenizer.tags.values())  # never resegmented
-    with pytest.raises(InputError, match=r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
+    with input_error(r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
         check_tag("<2es>", tokenizer.tags)
-    with pytest.raises(InputError, match="it has no tags at all"):
+    with input_error("it has no tags at all"):
         check_tag("<2es>", {})
-
-
-@pytest.mark.parametrize("tags", [["<2de>", ">>fra<<"], [">>deu<<", ">>fra<<"]])
-def test_the_exported_tokenizer_knows_tags(tmp_path: Path, tags: list[str]) -> None:
-    transformers = pytest.importorskip("transformers")
-    for name in run_layout.SIDE_TOKENIZERS:
-        tokenizer = Tokenizer(vocabulary(tmp_path / name, 293, tags))
-    for name, content in tokenizer_files(tokenizer, TrainJob()).items():
-        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    lines = [f"{tag} {line}" for tag in tokenizer.tags for line in random_lines(20)]
-    expected = [[*ids, EOS] for ids in tokenizer.encode_sources(lines, PLAIN)]
-    assert theirs(lines).input_ids == expected
 
 
 def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> None:
     for name, tags in zip(run_layout.SIDE_TOKENIZERS, (["<law>"], []), strict=True):
         vocabulary(tmp_path / name, 290, tags)
-    with pytest.raises(InputError, match="takes the tag <law> for text"):
+    with input_error("takes the tag <law> for text"):
         tokenizer_files(Tokenizer.load(tmp_path), TrainJob())
 
 
@@ -114,19 +89,17 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     complete = TokenizerConfig(path=str(data.tokenizer_model / "tokenizer.model"))
     assert prepare(replace(job, tokenizer=complete)).tokenizer_model.name == run_layout.TOKENIZER
     test = replace(job.data, test=[SourceConfig(tsv=tsv, tag="<never>")])
-    with pytest.raises(InputError, match="tag=<never> is not in the vocabulary: it has <2de>"):
+    with input_error("tag=<never> is not in the vocabulary: it has <2de>"):
         prepare(replace(job, data=test))
 
 
 def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> None:
     data = prepare(job_of(tmp_path, tsv, "<2de>", "<2fr>", None))
     plain = prepare(job_of(tmp_path, tsv, None))
-    expected = [text.replace("▁", " ").strip() for text in texts(plain)]
-    for i, tag in enumerate(("<2de>", "<2fr>", "")):
-        part = texts(data)[60 * i : 60 * (i + 1)]
-        assert all(text.startswith(tag) for text in part)
-        plain_part = [text.removeprefix(tag).replace("▁", " ").strip() for text in part]
-        assert plain_part == expected
+    assert training_text(data) == 3 * training_text(plain)
+    first = [int(data.train.sample.src[i][0]) for i in range(180)]
+    assert first[:120] == [4] * 60 + [5] * 60
+    assert {4, 5}.isdisjoint(first[120:])
     assert data.valid[0].src == f"<2de> {plain.valid[0].src}"
     tokenizer = Tokenizer.load(data.tokenizer_model)
     ids = [data.valid_store.src[i].tolist() for i in (0, 60, 120)]
@@ -139,7 +112,7 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     pairs = ["ba ba ba\tx", "rot rot\tRot rot", "leer\t", "\tempty", "rot\trot rot rot", "a b\tc"]
     pairs += [f"rot\t{'rot ' * words}" for words in range(1, 20)]
     odd = tmp_path / "odd.tsv"
-    odd.write_text("".join(f"{pair}\n" for pair in pairs))
+    odd.write_text("\n".join(pairs))
 
     def dropped(tag: str | None, cleaning: CleaningConfig) -> dict[str, int]:
         train = [SourceConfig(tsv=path, tag=tag) for path in (tsv, str(odd))]
@@ -149,30 +122,25 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     # Counted as a token, a tag would change the ratio of some of the pairs.
     ratio = CleaningConfig(max_ratio=2)
     settings = replace(ratio, drop_identical=True, drop_held_out=True)
-    for cleaning, names in (
-        (settings, ("empty", "identical", "held_out")),
-        (ratio, ("length_ratio",)),
-    ):
+    several = ("empty", "identical", "held_out")
+    for cleaning, names in ((settings, several), (ratio, ("length_ratio",))):
         counts = dropped("<x>", cleaning)
         assert counts == dropped(None, cleaning)
         assert all(counts[name] for name in names)
 
 
 def test_a_source_with_another_tag_is_no_duplicate(tmp_path: Path, tsv: str) -> None:
-    sources = {line.split("\t")[0] for line in Path(tsv).read_text(encoding="utf-8").splitlines()}
     cleaning = CleaningConfig(deduplicate_sources=True)
     job = job_of(tmp_path, tsv, "<x>", "<y>", "<x>", None, cleaning=cleaning)
-    assert prepare(job).report["kept"] == 3 * len(sources)
+    assert prepare(job).report["kept"] == 3 * len({*random_lines(60)})
 
 
 def test_a_tagged_line_has_at_most_max_tokens(tmp_path: Path, tsv: str) -> None:
-    sources = Path(tsv).read_text(encoding="utf-8").splitlines()
-    short = tmp_path / "short.tsv"
-    short.write_text("".join(line.split("\t")[0] + "\tX\n" for line in sources), "utf-8")
-    longest = int(prepare(job_of(tmp_path, str(short), "<2de>")).train.sample.src.lengths.max())
+    short = str(write_pairs(tmp_path / "short.tsv", [(x, "X") for x in random_lines(60)]).tsv)
+    longest = int(prepare(job_of(tmp_path, short, "<2de>")).train.sample.src.lengths.max())
     for limit in (longest, longest - 1):
         cleaning = CleaningConfig(max_tokens=limit)
-        data = prepare(job_of(tmp_path, str(short), "<2de>", cleaning=cleaning))
+        data = prepare(job_of(tmp_path, short, "<2de>", cleaning=cleaning))
         assert data.train.sample.src.lengths.max() <= limit
         assert bool(data.report["dropped"]["length"]) == (limit < longest)
 
@@ -195,7 +163,7 @@ def test_two_vocabularies_have_tags_in_that_of_the_source(tmp_path: Path, tsv: s
     assert (tokenizer.tags, tokenizer.tgt.tags) == ({"<2de>": 4}, {})
     assert data.train.sample.src[0][0] == 4
     given = replace(job, tokenizer=TokenizerConfig(path=str(data.tokenizer_model)))
-    with pytest.raises(InputError, match="one vocabulary for each language"):
+    with input_error("one vocabulary for each language"):
         prepare(given)  # one table of embeddings for two sets of ids
 
 
@@ -224,7 +192,6 @@ def test_languages_of_a_source() -> None:
     ],
 )
 def test_invalid_tags_are_refused(source: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:  # noqa: PT012
+    with input_error(message):
         train = [SourceConfig(tsv="a", tag="<2de>"), SourceConfig(tsv="b", **source)]
         DataConfig(src_lang="en", tgt_lang="de", train=train)
-    assert "\n" not in str(caught.value)

@@ -1,8 +1,8 @@
 """Checkpoints of a run: background writing, pruning, the final model, failed writes."""
 
-import logging
 import shutil
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,21 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from support.errors import input_error
 from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 
-def manager(
-    folder: Path, found: list[ckpt.Checkpoint] | None = None, warmup: int = 0, **config: Any
-) -> CheckpointManager:
+def manager(folder: Path, warmup: int = 0, **config: Any) -> CheckpointManager:
+    """As at the start of a run in this folder, or when it is resumed."""
     settings = TrainConfig(checkpoint_every=10, **config)
     criteria, world = StoppingCriteria(settings, 1, warmup), World(torch.device("cpu"))
-    return CheckpointManager(folder, settings, criteria, found or [], world)
+    return CheckpointManager(folder, settings, criteria, ckpt.valid_checkpoints(folder), world)
 
 
 class Tensors(nn.Module):
@@ -40,18 +39,26 @@ class Tensors(nn.Module):
         return {"w.exp_avg": -self.w.detach()}
 
 
-def save(manager: CheckpointManager, step: int, best: int = 0) -> None:
-    tensors = Tensors(step)
-    manager.save(at(step, best), tensors, tensors.state())
-
-
-def wait_for_thread(manager: CheckpointManager) -> None:
-    assert manager._thread
-    manager._thread.submit(int).result()
-
-
 def at(step: int, best: int = 0) -> TrainingState:
     return TrainingState(step=step, best_step=best)
+
+
+def save(manager: CheckpointManager, *steps: int, best: int = 0) -> None:
+    for step in steps:
+        tensors = Tensors(step)
+        manager.save(at(step, best if step > best else 0), tensors, tensors.state())
+
+
+def finished(
+    folder: Path, steps: Iterable[int] = (), last: int = 40, best: int = 0, **config: Any
+) -> CheckpointManager:
+    """A run, perhaps a resumed one, that saves these checkpoints and ends."""
+    one = manager(folder, **config)
+    save(one, *steps, best=best)
+    final = one.finish(at(last, best))
+    one.close()
+    torch.testing.assert_close(final, load_file(folder / "model.safetensors"), rtol=0, atol=0)
+    return one
 
 
 def kept(folder: Path) -> list[int]:
@@ -75,92 +82,53 @@ STEPS = [10, 20, 25, 30, 40, 44]
         ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
         ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
         ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
+        # Checkpoints of the warm-up are not averaged.
+        ({"warmup": 20}, 0, [10, 20, 30, 40, 44], np.mean([20, 30, 40, 44])),
+        ({"warmup": 21}, 0, [10, 20, 30, 40, 44], np.mean([30, 40, 44])),
+        ({"warmup": 50}, 0, [10, 20, 30, 40, 44], 44),
     ],
 )
 def test_kept_checkpoints_and_the_final_model(
     tmp_path: Path, config: dict[str, Any], best: int, left: list[int], weight: float
 ) -> None:
-    one = manager(tmp_path, **config)
-    for step in STEPS:
-        save(one, step, best if step > best else 0)
-    final = one.finish(at(STEPS[-1], best))
-    one.close()
+    finished(tmp_path, STEPS, 44, best, **config)
     assert kept(tmp_path) == left
-    assert published(tmp_path) == pytest.approx(weight)
-    torch.testing.assert_close(final, load_file(tmp_path / "model.safetensors"), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize(
-    ("warmup", "weight"),
-    [(20, np.mean([20, 30, 40, 44])), (21, np.mean([30, 40, 44])), (50, 44)],
-)
-def test_checkpoints_of_the_warm_up_are_not_averaged(
-    tmp_path: Path, warmup: int, weight: float
-) -> None:
-    one = manager(tmp_path, warmup=warmup)
-    for step in STEPS:
-        save(one, step)
-    one.finish(at(STEPS[-1]))
-    one.close()
     assert published(tmp_path) == pytest.approx(weight)
 
 
 def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:
-    first = manager(tmp_path, average_checkpoints=2)
-    for step in (10, 20, 30):
-        save(first, step, best=10)
-    first.close()
-    found = ckpt.valid_checkpoints(tmp_path)
-    assert [c.step for c in found] == [10, 20, 30]
-    second = manager(tmp_path, found, average_checkpoints=2)
-    save(second, 40, best=10)
-    second.finish(at(40, best=10))
-    second.close()
+    finished(tmp_path, (10, 20, 30), 30, best=10, average_checkpoints=2)
+    assert kept(tmp_path) == [10, 20, 30]
+    finished(tmp_path, [40], best=10, average_checkpoints=2)
     assert kept(tmp_path) == [10, 30, 40]
     assert published(tmp_path) == 35
 
 
-def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt")
-    for step in (10, 20, 30, 40):
-        tensors = Tensors(step)
-        ckpt.save_checkpoint(tmp_path, {"step": step}, ckpt.snapshot(tensors, tensors.state()))
+def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: Path) -> None:
+    steps = [10, 20, 30, 40]
+    finished(tmp_path, steps, average_checkpoints=4)
     for average, mean in ((1, 40), (2, 35), (9, 25)):
-        found = ckpt.valid_checkpoints(tmp_path)
-        one = manager(tmp_path, found, average_checkpoints=average)
-        one.finish(at(40, best=20))
-        one.close()
+        one = finished(tmp_path, best=20, average_checkpoints=average)
         assert published(tmp_path) == mean
-        assert one.model_steps == [10, 20, 30, 40][-average:]
-        assert kept(tmp_path) == [10, 20, 30, 40]
-    assert caplog.messages[-1].endswith("the average of 4 checkpoints, of updates 10 to 40")
+        assert one.model_steps == steps[-average:]
+        assert kept(tmp_path) == steps
+    assert one.describe_model(20) == "the average of 4 checkpoints, of updates 10 to 40"
 
 
 def test_an_average_leaves_out_damaged_checkpoints(tmp_path: Path) -> None:
-    first = manager(tmp_path, average_checkpoints=4)
-    for step in (10, 20, 30, 40):
-        save(first, step)
-    first.close()
+    finished(tmp_path, (10, 20, 30, 40), average_checkpoints=4)
     for step in (20, 30):
         (tmp_path / f"checkpoints/step_000000{step}/model.safetensors").write_bytes(b"damaged")
-    again = manager(tmp_path, ckpt.valid_checkpoints(tmp_path), average_checkpoints=4)
-    again.finish(at(40))
-    again.close()
-    assert again.model_steps == [10, 40]
+    assert finished(tmp_path, average_checkpoints=4).model_steps == [10, 40]
     assert published(tmp_path) == 25
-    best = manager(tmp_path, ckpt.valid_checkpoints(tmp_path), final="best")
-    best.finish(at(40, best=20))
-    best.close()
+    finished(tmp_path, best=20, final="best")
     assert published(tmp_path) == 40
 
 
 def test_checkpoints_may_be_deleted_while_a_run_continues(tmp_path: Path) -> None:
     """As to free space on a disk that is nearly full."""
     one = manager(tmp_path, average_checkpoints=3)
-    for step in (10, 20, 30):
-        save(one, step)
+    save(one, 10, 20, 30)
     one.wait()
     for step in (10, 20):
         shutil.rmtree(tmp_path / f"checkpoints/step_000000{step}")
@@ -187,8 +155,7 @@ def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Pa
 def test_training_continues_while_a_checkpoint_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = threading.Event()
-    real = ckpt.save_file
+    disk, real = threading.Event(), ckpt.save_file
 
     def slow(*args: Any) -> None:
         assert disk.wait(30)
@@ -205,27 +172,27 @@ def test_training_continues_while_a_checkpoint_is_written(
     one.close()
 
 
-@pytest.mark.parametrize("then", ["save", "check", "finish"])
-def test_a_failed_write_is_an_input_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
-    one = manager(tmp_path)
-    save(one, 10)
-    one.wait()
+def check(manager: CheckpointManager) -> None:
+    """As after an update, at a time when the checkpoint is written."""
+    assert manager._thread
+    manager._thread.submit(int).result()
+    manager.check()
 
+
+@pytest.mark.parametrize("then", [lambda one: save(one, 30), check, lambda one: one.finish(at(20))])
+def test_a_failed_write_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Callable[[CheckpointManager], None]
+) -> None:
     def full(*_: Any) -> None:
         raise SafetensorError("I/O error: No space left")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(ckpt, "save_file", full)
-        save(one, 20)
-        call = {
-            "save": lambda: save(one, 30),
-            "check": lambda: (wait_for_thread(one), one.check()),
-            "finish": lambda: one.finish(at(20)),
-        }[then]
-        with pytest.raises(InputError, match=r"cannot write a checkpoint into .*No space left"):
-            call()
+    one = manager(tmp_path)
+    save(one, 10)
+    one.wait()
+    monkeypatch.setattr(ckpt, "save_file", full)
+    save(one, 20)
+    with input_error(r"cannot write a checkpoint into .*No space left"):
+        then(one)
     one.close()
     assert kept(tmp_path) == [10]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step_00000010"]

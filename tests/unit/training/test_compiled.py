@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.models import tiny_config
 from support.sample import sample_pairs
+from support.stores import store_of
 from torch._dynamo.utils import counters
 
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
@@ -41,16 +43,13 @@ def text() -> TokenStore:
         ids = [words.setdefault(word, len(words)) for word in line.split()]
         return [*(4 + i % (VOCABULARY - 4) for i in ids), EOS]
 
-    pairs = [(encode(english), encode(german)) for english, german in sample_pairs("train")][:6000]
-    return TokenStore(*(Side.from_lists(side) for side in zip(*pairs, strict=True)))
+    pairs = sample_pairs("train")[:6000]
+    return store_of((encode(english), encode(german)) for english, german in pairs)
 
 
 def model(dropout: float, reserve: int, **options: Any) -> Transformer:
     torch.manual_seed(1)
-    config = ModelConfig(
-        d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1,
-        dropout=dropout, **options,
-    )  # fmt: skip
+    config = tiny_config(d_model=16, d_ff=32, dropout=dropout, **options)
     made = Transformer(config, VOCABULARY)
     for embedding in {made.source_embedding, made.embedding}:
         embedding.reserve(reserve)

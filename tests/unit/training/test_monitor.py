@@ -12,10 +12,11 @@ import struct
 import sys
 import termios
 import time
+from collections.abc import Iterator
 from fcntl import ioctl
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import pytest
@@ -25,7 +26,6 @@ from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
 )
-from torch import Tensor
 
 from transformer_mt.config import ModelConfig, TrainConfig, TrainJob
 from transformer_mt.distributed.world import World
@@ -42,8 +42,6 @@ TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
-    # A command run in this process may have cut the package's log off from the root, and left it
-    # handlers whose streams are closed by now.
     monkeypatch.setattr(logging.getLogger("transformer_mt"), "propagate", True)
     monkeypatch.setattr(logging.getLogger("transformer_mt"), "handlers", [])
     caplog.set_level(logging.INFO, logger="transformer_mt")
@@ -80,10 +78,17 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def train(monitor: Monitor, *steps: int, waited: float = 0.0, tokens: int = 100) -> None:
+    """Some updates, each of which is logged."""
+    for step in steps:
+        monitor.update(tokens, waited)
+        monitor.log_training(step, TRAIN)
+
+
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
+    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0, "lines": 100.0}
     monitor = open_monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
     monitor.update(5000, 0.5)
@@ -103,7 +108,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
         # 90 updates of 0.2 s remain.
         "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 "
         "<00:18",
-        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
+        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00  (on 100 lines)",
     ]
     board = events(tmp_path, monitor)
     own = {"weight_updates": ("grad_norm", "lr", "skipped"),
@@ -121,27 +126,21 @@ def test_remaining_time_is_at_most_the_limit(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     monitor = open_monitor(tmp_path, 0, 100_000, max_seconds=86400.0)
-    for _ in range(3):
+    for step in (1, 2, 3):
         clock[0] += 1200.0  # 100,000 would take 1,389 days
-        monitor.update(100, 0.0)
-    monitor.log_training(3, TRAIN)
+        train(monitor, step)
     monitor.close()
-    (line,) = lines()  # the limit needs no warning
-    assert line.endswith("<23:00:00")
+    assert len(lines()) == 3  # the limit needs no warning
+    assert lines()[-1].endswith("<23:00:00")
 
 
-def test_paused_time_does_not_count_in_the_rate(
-    tmp_path: Path, lines: Any, clock: list[float]
-) -> None:
+def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[float]) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
-    clock[0] += 1.0
-    monitor.update(1000, 0.0)
-    monitor.log_training(10, TRAIN)
-    with monitor.paused():
-        clock[0] += 50.0  # a validation
-    clock[0] += 1.0
-    monitor.update(1000, 0.0)
-    monitor.log_training(20, TRAIN)
+    for step in (10, 20):
+        clock[0] += 1.0
+        train(monitor, step, tokens=1000)
+        with monitor.paused():
+            clock[0] += 50.0  # a validation
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
 
@@ -172,14 +171,11 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
 )
 def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: list[int]) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
-    for step in (10, 20):
-        monitor.update(100, 0.0)
-        monitor.log_training(step, TRAIN)
-    monitor.update(100, 0.0)
-    monitor.log_training(30, TRAIN)  # after the checkpoint: a resumed run repeats it
+    train(monitor, 10, 20, 30)  # the last after the checkpoint: a resumed run repeats it
     monitor.close()
     path = tmp_path / "metrics.jsonl"
     first, second, third = path.read_text().splitlines(keepends=True)
+    before = path.stat().st_ino
     match damage:
         case "delete":
             path.unlink()
@@ -189,55 +185,41 @@ def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: 
             path.write_text(first + second[:-9])
     open_monitor(tmp_path, 20, 100).close()
     assert [record["step"] for record in records(tmp_path)] == left
+    # Never truncated in place: another file took its name.
+    assert path.stat().st_ino != before or damage == "delete"
 
 
 def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    monitor.update(100, 0.0)
     with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
-        monitor.log_training(10, TRAIN)
+        train(monitor, 10)
     monitor.close()
-
-
-def test_metrics_jsonl_is_never_truncated_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "metrics.jsonl"
-    first, second = (f'{{"step": {step}, "split": "train", "loss": 0.1}}\n' for step in (10, 20))
-    path.write_text(first + second)
-    before = path.stat().st_ino
-    open_monitor(tmp_path, 10, 100).close()
-    assert path.read_text() == first
-    assert path.stat().st_ino != before  # another file took its name
 
 
 @pytest.mark.parametrize(
-    ("seconds", "updates", "per_update", "days"),
+    ("seconds", "limits", "warned"),
     [
-        (60.0, 100_000, " 60.0 s ", " 69 days"),  # 100,000 minutes
-        (0.0288, 30_000_000, " 29 ms ", " 10 days"),
-        (0.5, 100_000, "", ""),
+        (60.0, (100_000, None, 0), ["experiment=quickstart", " 60.0 s ", " 69 days"]),
+        (0.0288, (30_000_000, None, 0), ["experiment=quickstart", " 29 ms ", " 10 days"]),
+        (0.5, (100_000, None, 0), []),
+        (10.0, (10**9, 1.0, 300), []),  # 360 updates in an hour
+        (10.0, (10**9, 1.0, 400), ["schedule.warmup_steps"]),
     ],
 )
-def test_a_long_run_is_announced_after_three_updates(
-    tmp_path: Path,
-    lines: Any,
-    clock: list[float],
-    seconds: float,
-    updates: int,
-    per_update: str,
-    days: str,
+def test_too_long_and_too_short_runs_are_announced_after_three_updates(
+    tmp_path: Path, lines: Any, clock: list[float], seconds: float, limits: Any, warned: list[str]
 ) -> None:
-    monitor = open_monitor(tmp_path, 0, updates)
+    max_steps, max_hours, warmup = limits
+    config = TrainConfig(max_steps=max_steps, max_hours=max_hours)
+    monitor = Monitor(tmp_path, TrainingState(), StoppingCriteria(config, 10**9, warmup))
     for step in range(1, 6):
         clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
         monitor.update(100, 0.0)
+        assert len(lines()) == (bool(warned) and step >= 3)
     monitor.close()
-    warnings = [line for line in lines() if "experiment=quickstart" in line]
-    assert len(warnings) == bool(per_update)
-    assert all(per_update in line and days in line for line in warnings)
+    assert all(part in lines()[0] for part in warned)
 
 
 def test_perplexity_is_finite_for_any_loss() -> None:
@@ -245,16 +227,29 @@ def test_perplexity_is_finite_for_any_loss() -> None:
     assert 1e300 < perplexity(1e9) < float("inf")
 
 
-RECORD = {**TRAIN, "ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "data_wait": 0.004}
-
-
 def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
-    line = f"99900/100000 {format_values({**RECORD, 'grad_norm': 0.3456})}"
+    rates = {"ppl": 10.43, "tokens_per_second": 325_400.0, "mfu": 0.34, "data_wait": 0.004}
+    record = {**TRAIN, **rates, "grad_norm": 0.3456, "skipped": 0}
+    line = f"99900/100000 {format_values(record)}"
     assert line == "99900/100000 loss 2.500 ppl 10.4 lr 1.0e-3 |g| 0.35 325k tok/s MFU 34%"
     assert len(f"{line} <2:30:00") <= 80
-    assert "wait 12%" in format_values({**RECORD, "data_wait": 0.12})
-    assert "skipped" not in format_values({**RECORD, "skipped": 0})
-    assert "skipped 3" in format_values({**RECORD, "skipped": 3})
+
+
+@contextlib.contextmanager
+def terminal(patch: pytest.MonkeyPatch, columns: int) -> Iterator[tuple[int, TextIO]]:
+    """A pseudo-terminal as standard error: its other side, and itself."""
+    reader, writer = pty.openpty()
+    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    patch.delenv("COLUMNS", raising=False)
+    with contextlib.suppress(OSError), os.fdopen(writer, "w") as screen:
+        patch.setattr(sys, "stderr", screen)
+        yield reader, screen
+
+
+def open_drawing_monitor(folder: Path, max_steps: int, **options: Any) -> Monitor:
+    monitor = open_monitor(folder, 0, max_steps, **options)
+    monitor._bar.mininterval = 0  # every update is drawn
+    return monitor
 
 
 def written(terminal: int) -> str:
@@ -272,20 +267,14 @@ def test_each_line_of_the_log_has_a_row_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
 ) -> None:
     """On a terminal, from start to end, whichever module writes it."""
-    reader, writer = pty.openpty()
-    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    monkeypatch.delenv("COLUMNS", raising=False)
-    with os.fdopen(writer, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with log_to():
-            monitor = open_monitor(tmp_path, 0, 2)
-            monitor._bar.mininterval = 0  # every update is drawn
-            for _ in range(2):
-                monitor.update(100, 0.0)
-            logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
-            monitor.note("a note")
-            monitor.close()
-            logging.getLogger("transformer_mt.jobs.train").info("the model is here")
+    with terminal(monkeypatch, columns) as (reader, _), log_to():
+        monitor = open_drawing_monitor(tmp_path, 2)
+        for _ in range(2):
+            monitor.update(100, 0.0)
+        logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
+        monitor.note("a note")
+        monitor.close()
+        logging.getLogger("transformer_mt.jobs.train").info("the model is here")
     screen = [""]
     for text in re.findall(r"[^\r\n]+|\r|\n", written(reader)):
         if text == "\n":
@@ -299,24 +288,13 @@ def test_each_line_of_the_log_has_a_row_of_its_own(
 
 @pytest.mark.parametrize("columns", [80, 40, 20])
 def test_the_progress_bar_never_wraps(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    columns: int,
-    lines: Any,
-    clock: list[float],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, lines: Any, clock: list[float]
 ) -> None:
-    """In a real pseudo-terminal of that width: nothing longer ever stands on a line."""
-    reader, writer = pty.openpty()
-    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    monkeypatch.delenv("COLUMNS", raising=False)
-    with os.fdopen(writer, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monitor = open_monitor(tmp_path, 0, 100_000, peak_rate=1e6)
-        monitor._bar.mininterval = 0  # every update is drawn
+    with terminal(monkeypatch, columns) as (reader, _):
+        monitor = open_drawing_monitor(tmp_path, 100_000, peak_rate=1e6)
         for step in range(1, 4):
             clock[0] += 1.0
-            monitor.update(325_000, 0.0)
-            monitor.log_training(step, TRAIN)
+            train(monitor, step, tokens=325_000)
         monitor.note("a note")
         monitor.close()
     drawn = written(reader)
@@ -332,47 +310,18 @@ def test_training_goes_on_when_its_terminal_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, clock: list[float]
 ) -> None:
     """As after ``disown`` and logging out: every access to the terminal is an error then."""
-    reader, writer = pty.openpty()
-    terminal = os.fdopen(writer, "w")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    monitor = open_monitor(tmp_path, 0, 100)
-    monitor._bar.mininterval = 0
-    os.close(reader)
-    clock[0] += 1.0
-    monitor.update(1000, 0.0)
-    monitor.log_training(1, TRAIN)
-    monitor.note("a note")
-    monitor.close()
-    assert lines()[-1] == "a note"
-    with contextlib.suppress(OSError):
-        terminal.close()
-
-
-def test_a_validation_of_some_lines_says_so(tmp_path: Path, lines: Any) -> None:
-    monitor = open_monitor(tmp_path, 0, 100)
-    for step, number in ((1, 100), (2, None)):
-        values = {"loss": 2.2, "nll": 1.0, "bleu": 0.05}
-        sample = {} if number is None else {"lines": number}
-        monitor.log_validation(step, ValidationResult({**values, **sample}))
-    monitor.close()
-    assert [line.partition("BLEU")[2] for line in lines()] == [" 0.05  (on 100 lines)", " 0.05"]
-
-
-def test_a_time_limit_within_the_warm_up_is_announced_after_three_updates(
-    tmp_path: Path, lines: Any, clock: list[float]
-) -> None:
-    for warmup in (300, 400):
-        criteria = StoppingCriteria(TrainConfig(max_hours=1.0), 10**9, warmup)
-        monitor = Monitor(tmp_path, TrainingState(), criteria)
-        for _ in range(5):
-            clock[0] += 10.0  # 360 updates in an hour
-            monitor.update(100, 0.0)
+    with terminal(monkeypatch, 80) as (reader, _):
+        monitor = open_drawing_monitor(tmp_path, 100)
+        os.close(reader)
+        clock[0] += 1.0
+        train(monitor, 1)
+        monitor.note("a note")
         monitor.close()
-        assert sum("schedule.warmup_steps" in line for line in lines()) == (warmup == 400)
+    assert lines()[-1] == "a note"
 
 
 @pytest.mark.parametrize(
-    ("threads", "cores", "waited", "warned"),
+    "case",  # threads, cores, seconds of waiting, whether warned
     [
         (2, 1.9, 0.0, False),
         (1, 0.4, 0.0, False),  # fewer are impossible
@@ -381,15 +330,9 @@ def test_a_time_limit_within_the_warm_up_is_announced_after_three_updates(
     ],
 )
 def test_threads_that_get_little_cpu_time_for_a_minute_are_warned_about(
-    tmp_path: Path,
-    lines: Any,
-    clock: list[float],
-    monkeypatch: pytest.MonkeyPatch,
-    threads: int,
-    cores: float,
-    waited: float,
-    warned: bool,
+    tmp_path: Path, lines: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch, case: Any
 ) -> None:
+    threads, cores, waited, warned = case
     used = [50.0]
     monkeypatch.setattr(time, "process_time", lambda: used[0])
     monitor = open_monitor(tmp_path, 0, 1000, threads=threads)
@@ -398,8 +341,7 @@ def test_threads_that_get_little_cpu_time_for_a_minute_are_warned_about(
             clock[0] += 30.0  # a checkpoint, with hardly any work of this process
         clock[0] += 10.0
         used[0] += 10.0 * cores
-        monitor.update(100, waited)
-        monitor.log_training(update, TRAIN)
+        train(monitor, update, waited=waited)
         expected = warned and update >= 6
         advice = [line for line in lines() if f"OMP_NUM_THREADS={max(1, int(cores))} " in line]
         assert len(advice) == expected  # once
@@ -423,39 +365,32 @@ SAMPLES = [
 ]
 
 
-def test_samples_are_rendered_literally(tmp_path: Path) -> None:
+def test_samples_are_rendered_literally_and_attention_maps_are_images(tmp_path: Path) -> None:
     """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
+    kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
+    attention = AttentionMaps(*kinds, ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"])  # type: ignore[call-arg, arg-type]
     monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
     board = events(tmp_path, monitor)
-    (event,) = board.Tensors("valid/translations/text_summary")
-    html = plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0])
-    cells = re.findall("<t[dh]>(.*?)</t[dh]>", html, re.DOTALL)
+
+    def html(name: str) -> str:
+        (event,) = board.Tensors(f"valid/{name}/text_summary")
+        return str(plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0]))
+
+    cells = re.findall("<t[dh]>(.*?)</t[dh]>", html("translations"), re.DOTALL)
     text = [unescape(re.sub("<.*?>", "", cell)) for cell in cells]
     head, *rows = np.array(text).reshape(-1, 3).tolist()
     assert head == ["source", "reference", "translation"]
     assert [tuple(row) for row in rows] == SAMPLES
-
-
-def test_attention_maps_are_images_with_a_caption_of_tokens(tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(1)
-    shapes = [(2, 3, 4, 4), (5, 3, 6, 6), (5, 3, 6, 4)]
-    kinds = [list(torch.rand(shape, generator=generator).softmax(-1)) for shape in shapes]
-    attention = AttentionMaps(
-        kinds[0], kinds[1], kinds[2], ["▁a", "<b>", "|", "</s>"], ["<s>", "▁x"]
-    )
-    monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES, attention))
-    board = events(tmp_path, monitor)
     for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
         (event,) = board.Images(f"valid/attention_{kind}")
         assert event.step == 10
         pixels = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)).convert("L"))
         assert (pixels == heat_map(layers).numpy()).all()
-    (event,) = board.Tensors("valid/attention/text_summary")
-    text = unescape(plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0]))
-    assert "Source: ▁a <b> | </s></p>" in text
-    assert "Target: <s> ▁x</p>" in text
+    assert "Source: ▁a <b> | </s></p>" in unescape(html("attention"))
+    assert "Target: <s> ▁x</p>" in unescape(html("attention"))
 
 
 def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> None:
@@ -488,10 +423,7 @@ UPDATES = [
 
 
 def result(loss: float, nll: float, finite: bool) -> StepResult:
-    def scalar(value: float) -> Tensor:
-        return torch.tensor(value, dtype=torch.float32)
-
-    return StepResult(scalar(loss), scalar(nll), scalar(1.0 if finite else math.inf))
+    return StepResult(*map(torch.tensor, (loss, nll, 1.0 if finite else math.inf)))
 
 
 @pytest.mark.parametrize("cut", [0, 3, len(UPDATES)])
@@ -516,14 +448,8 @@ def test_sums_are_exact_across_a_resume(cut: int) -> None:
     assert set(whole.read().values()) == {0.0}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "longest"),
-    [
-        ("....", 0),
-        ("xx.xx.xx", 2),
-        (".xxx", 3),
-        ("xx.xxxx.", 4),  # reported later, although the row has ended
-    ],
+@pytest.mark.parametrize(  # the last is reported later, although the row has ended
+    ("pattern", "longest"), [("....", 0), ("xx.xx.xx", 2), (".xxx", 3), ("xx.xxxx.", 4)]
 )
 def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
     """An interval may be logged, and the run interrupted and resumed, in the middle of a row."""

@@ -1,77 +1,106 @@
-"""Adam against ``torch.optim.Adam``, the loss scale against ``GradScaler``."""
+"""Learning-rate schedules against their formulas; the loss scale against ``GradScaler``.
 
+Adam is tested in ``test_step.py``.
+"""
+
+import math
 import random
 from itertools import pairwise
 
+import pytest
 import torch
-from torch import Tensor
 
-from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.optimizer import LossScaler, adam
+from transformer_mt.config import ScheduleConfig, TrainConfig
+from transformer_mt.registries import SCHEDULES
+from transformer_mt.training.optimizer import (
+    LossScaler,
+    ends_with_run,
+    inverse_sqrt,
+    linear,
+    noam,
+)
+from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
-
-def tiny() -> Transformer:
-    config = ModelConfig(
-        d_model=8, d_ff=16, num_heads=2, d_k=3, d_v=5, num_encoder_layers=1, num_decoder_layers=2,
-        norm="pre", positions="learned", max_positions=7,
-    )  # fmt: skip
-    torch.manual_seed(5)
-    return Transformer(config, 11)
-
-
-def gradients(model: Transformer, seed: int) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return {n: torch.randn(p.shape, generator=generator) for n, p in model.named_parameters()}
+NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 
 
-def test_adam_equals_torch_adam_bit_for_bit() -> None:
-    model, reference = tiny(), tiny()
-    ours = adam(model, OptimizerConfig())
-    theirs = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
-    for seed, lr in enumerate([1e-3, 5e-3, 2e-3]):
-        for optimizer, trained in ((ours, model), (theirs, reference)):
-            for name, gradient in gradients(model, seed).items():
-                trained.get_parameter(name).grad = gradient
-            for group in optimizer.param_groups:
-                group["lr"] = lr
-            optimizer.step()
-        torch.testing.assert_close(
-            dict(model.named_parameters()), dict(reference.named_parameters()), rtol=0, atol=0
-        )
+def paper(step: int) -> float:
+    # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
+    return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
 
 
-def test_scale_follows_gradscaler() -> None:
+@pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
+def test_noam_is_equation_3(step: int) -> None:
+    assert noam(step, NOAM, 512, 100_000) == pytest.approx(paper(step), rel=1e-12)
+
+
+def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:
+    config = ScheduleConfig(name="inverse_sqrt", warmup_steps=400, peak_lr=2e-3)
+
+    def rate(step: int) -> float:
+        return inverse_sqrt(step, config, 64, 10_000)
+
+    rates = {1: 2e-3 / 400, 200: 1e-3, 400: 2e-3, 1600: 1e-3}  # half of it at four times the step
+    assert {step: rate(step) for step in rates} == pytest.approx(rates, rel=1e-12)
+
+
+@pytest.mark.parametrize(("warmup", "max_steps"), [(1, 2), (3, 10), (100, 101), (10, 1000)])
+def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: int) -> None:
+    config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
+    rates = [linear(step, config, 64, max_steps) for step in range(1, max_steps + 1)]
+    assert rates[warmup - 1] == max(rates) == pytest.approx(1e-3)
+    assert all(rate > 0 for rate in rates)
+    up, down = rates[:warmup], rates[warmup - 1 :]
+    for part, sign in ((up, 1), (down, -1)):  # straight lines
+        steps = [b - a for a, b in pairwise(part)]
+        assert steps == pytest.approx(steps[:1] * len(steps))
+        assert all(sign * step > 0 for step in steps)
+    # The next step would be zero.
+    assert rates[-1] == pytest.approx(down[0] - down[1])
+
+
+def test_only_linear_ends_with_the_run() -> None:
+    configs = [ScheduleConfig(name=n, peak_lr=None if n == "noam" else 1e-3) for n in SCHEDULES]
+    assert [c.name for c in configs if ends_with_run(c, 512)] == ["linear"]
+
+
+@pytest.mark.parametrize("pause", [0.0, 400.0])
+@pytest.mark.parametrize("max_steps", [700, 10**6])
+def test_linear_ends_near_zero_when_the_time_is_used(max_steps: int, pause: float) -> None:
+    config = ScheduleConfig(name="linear", warmup_steps=100, peak_lr=1e-3)
+    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps, max_hours=1.0), 10**9)
+    state, rates = TrainingState(), []
+    while not criteria.is_last_update(state):
+        state.step += 1
+        rates.append(linear(state.step, config, 64, criteria.expected_steps(state)))
+        state.seconds += 4.0 + pause * (state.step == 300)  # a slow validation
+    peak = rates.index(max(rates))
+    assert 90 <= peak <= 100
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert len(rates) == min(max_steps, (3600 - pause) // 4)
+    assert 0 < rates[-1] < 0.01 * max(rates)
+
+
+def test_scale_follows_gradscaler_also_when_it_is_restored() -> None:
     draw = random.Random(0)
     # Long runs without overflow, so that the scale also grows, and a few overflows in a row.
-    overflows = [draw.random() < (0.2 if i % 5000 < 50 else 0) for i in range(10_000)]
+    overflows = [draw.random() < (0.2 if i % 5000 < 50 else 0) for i in range(6000)]
     theirs = torch.amp.GradScaler("cpu")
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight])
     ours = LossScaler(torch.device("cpu"))
     theirs.scale(torch.zeros(1))
     seen = []
-    for overflow in overflows:
+    for number, overflow in enumerate(overflows):
         weight.grad = torch.tensor([float("inf") if overflow else 1.0])
         theirs.step(optimizer)
         theirs.update()
         ours.update(torch.tensor(overflow))
         assert ours.factor.item() == theirs.get_scale()
         seen.append(ours.factor.item())
+        if number % 900 == 0:  # in the middle of a row without overflow, too
+            ours, saved = LossScaler(torch.device("cpu")), ours.state()
+            for name, tensor in ours.state().items():
+                tensor.copy_(saved[name])
     assert len(set(seen)) > 5
     assert any(later > earlier for earlier, later in pairwise(seen))
-
-
-def test_restoring_the_loss_scale_resumes_exactly() -> None:
-    one, two = (LossScaler(torch.device("cpu")) for _ in range(2))
-    for _ in range(1500):
-        one.update(torch.tensor(False))
-    one.update(torch.tensor(True))
-    for _ in range(1990):
-        one.update(torch.tensor(False))
-    for name, tensor in two.state().items():
-        tensor.copy_(one.state()[name])
-    for _ in range(20):
-        one.update(torch.tensor(False))
-        two.update(torch.tensor(False))
-    assert one.factor.item() == two.factor.item() == 2.0**16

@@ -4,16 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.models import tiny_config
 
 from transformer_mt.batch import Packed
-from transformer_mt.config import ModelConfig
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.setup import some_layers
 
-CONFIG = ModelConfig(
-    d_model=16, d_ff=32, num_heads=4, d_v=6, num_encoder_layers=4, num_decoder_layers=3,
-    attention_bias=True, output_bias=True,
-)  # fmt: skip
+CONFIG = tiny_config(
+    d_v=6, num_encoder_layers=4, num_decoder_layers=3, attention_bias=True, output_bias=True
+)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -6,14 +6,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from support.models import tiny_config
+from support.stores import random_store
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from transformer_mt.batch import Batch
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
-from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
@@ -30,29 +31,21 @@ def _float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
-def pairs(count: int, seed: int = 0) -> TokenStore:
-    rng = np.random.default_rng(seed)
-
-    def side() -> Side:
-        lengths = rng.integers(1, 9, count)
-        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
-
-    return TokenStore(side(), side())
-
-
 def tiny(dropout: float = 0.0, dtype: torch.dtype = torch.float64) -> Transformer:
-    config = ModelConfig(
-        d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, dropout=dropout
-    )
     torch.manual_seed(5)
-    return Transformer(config, V).to(dtype)
+    return Transformer(tiny_config(dropout=dropout), V).to(dtype)
 
 
-def stepper(model: Transformer, smoothing: float = SMOOTHING, precision: str = "fp32") -> TrainStep:
-    return TrainStep(model, OptimizerConfig(), smoothing, precision, CPU)
+def stepper(
+    model: Transformer, precision: str = "fp32", weight_decay: float = 0.0, **options: float
+) -> TrainStep:
+    config = OptimizerConfig(weight_decay=weight_decay)
+    return TrainStep(model, config, SMOOTHING, precision, CPU, **options)  # type: ignore[arg-type]
 
 
-def everything(store: TokenStore) -> GlobalBatch:
+@pytest.fixture(scope="module")
+def batch() -> GlobalBatch:
+    store = random_store(25, V)
     order = np.argsort(store.tgt.lengths)
     return GlobalBatch(store, tuple(np.array_split(order, 3)), int(store.tgt.lengths.sum()))
 
@@ -61,12 +54,17 @@ def state(model: Transformer) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
-def test_updates_equal_adam_on_the_mean_loss() -> None:
-    store, rates = pairs(30), [1e-3, 5e-3, 2e-3]
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_updates_equal_adam_on_the_mean_loss(decay: float) -> None:
+    store, rates = random_store(30, V), [1e-3, 5e-3, 2e-3]
     model, reference = tiny(), tiny()
-    step = stepper(model)
+    step = stepper(model, weight_decay=decay)
     plan = BatchPlan(store, batch_tokens=50, seed=1)
-    adam = torch.optim.Adam(reference.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False)
+    matrices, vectors = (
+        [p for p in reference.parameters() if (p.ndim == 2) == wanted] for wanted in (True, False)
+    )
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, betas=(0.9, 0.98), eps=1e-9, foreach=False)
     for number, lr in enumerate(rates):
         batch = plan[number]
         result = step(micro_batches(batch, 20), batch.num_targets, lr, seed=number)
@@ -75,7 +73,8 @@ def test_updates_equal_adam_on_the_mean_loss() -> None:
         logits = reference.logits(reference(whole))
         loss = cross_entropy(logits, whole.tgt_out, label_smoothing=SMOOTHING)
         nll = cross_entropy(logits, whole.tgt_out)
-        adam.param_groups[0]["lr"] = lr
+        for group in adam.param_groups:
+            group["lr"] = lr
         adam.zero_grad()
         torch.autograd.backward(loss)
         adam.step()
@@ -93,8 +92,7 @@ def accumulated(parts: Sequence[Batch], num_targets: int) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("max_tokens", [9, 17, 40])
-def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
-    batch = everything(pairs(25))
+def test_accumulation_does_not_change_the_gradient(batch: GlobalBatch, max_tokens: int) -> None:
     parts = micro_batches(batch, max_tokens)
     counts = [len(part.tgt_out) for part in parts]
     assert len(parts) > 2
@@ -104,8 +102,7 @@ def test_accumulation_does_not_change_the_gradient(max_tokens: int) -> None:
     torch.testing.assert_close(found, whole, rtol=1e-10, atol=1e-12)
 
 
-def test_a_placeholder_does_not_contribute() -> None:
-    batch = everything(pairs(25))
+def test_a_placeholder_does_not_contribute(batch: GlobalBatch) -> None:
     (whole,) = micro_batches(batch, 10**6)
     (dummy,) = micro_batches(batch, 10**6, rank=1000, world_size=1001)
     alone = accumulated([whole], batch.num_targets)
@@ -115,9 +112,7 @@ def test_a_placeholder_does_not_contribute() -> None:
     assert (result.loss.item(), result.nll.item()) == (0, 0)
 
 
-def test_dropout_depends_on_the_seed_only() -> None:
-    batch = everything(pairs(25))
-
+def test_dropout_depends_on_the_seed_only(batch: GlobalBatch) -> None:
     def loss(seed: int, drawn_before: int = 0) -> float:
         model = tiny(dropout=0.5)
         torch.rand(drawn_before)
@@ -128,31 +123,14 @@ def test_dropout_depends_on_the_seed_only() -> None:
     assert len({loss(seed) for seed in range(4)}) == 4
 
 
-def test_bf16_gradients_are_close_and_weights_stay_fp32() -> None:
-    torch.set_default_dtype(torch.float32)
-    batch = everything(pairs(25))
-    parts = micro_batches(batch, 30)
-    gradients = {}
-    for precision in ("fp32", "bf16"):
-        model = tiny(dtype=torch.float32)
-        result = stepper(model, precision=precision)(parts, batch.num_targets, 1e-3, seed=0)
-        assert {p.dtype for p in model.parameters()} == {torch.float32}
-        assert result.loss.dtype == torch.float32
-        grads = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
-        gradients[precision] = torch.cat(grads)
-    difference = (gradients["fp32"] - gradients["bf16"]).norm() / gradients["fp32"].norm()
-    assert 1e-5 < difference < 0.05  # rounded, but close
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_an_update_with_a_non_finite_gradient_is_skipped(value: float) -> None:
+def test_an_update_with_a_non_finite_gradient_is_skipped(batch: GlobalBatch, value: float) -> None:
     torch.set_default_dtype(torch.float32)
-    batch = everything(pairs(25))
     parts = micro_batches(batch, 30)
 
     def trained(bad: int | None) -> tuple[list[Tensor], list[bool]]:
         model = tiny(dtype=torch.float32)
-        step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU)
+        step = stepper(model)
         finite = []
         for number in range(4 if bad is not None else 3):
             weight = model.encoder[0].feed_forward.linear1.weight
@@ -173,16 +151,14 @@ def test_an_update_with_a_non_finite_gradient_is_skipped(value: float) -> None:
         torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_clipping_equals_torch_clip_grad_norm() -> None:
-    batch = everything(pairs(25))
+def test_clipping_equals_torch_clip_grad_norm(batch: GlobalBatch) -> None:
     parts = micro_batches(batch, 10**6)
     plain, limit = tiny(), 0.05
     norm = stepper(plain)(parts, batch.num_targets, 0.0, seed=0).grad_norm
     assert norm > 2 * limit
     torch.nn.utils.clip_grad_norm_(plain.parameters(), limit)
     for clip_norm in (limit, 10 * norm.item()):
-        model = tiny()
-        step = TrainStep(model, OptimizerConfig(), SMOOTHING, "fp32", CPU, clip_norm=clip_norm)
+        step = stepper(tiny(), clip_norm=clip_norm)
         assert step(parts, batch.num_targets, 0.0, seed=0).grad_norm == norm
         # After one step exp_avg is a tenth of the gradient.
         for name, parameter in plain.named_parameters():
@@ -192,28 +168,30 @@ def test_clipping_equals_torch_clip_grad_norm() -> None:
             torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-9)
 
 
-def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
+def test_gradients_in_half_precision_are_close_and_overflows_are_skipped(
+    batch: GlobalBatch,
+) -> None:
     torch.set_default_dtype(torch.float32)
-    batch = everything(pairs(25))
     parts = micro_batches(batch, 30)
     means = {}
-    for precision in ("fp32", "fp16"):
+    for precision in ("fp32", "bf16", "fp16"):
         model = tiny(dtype=torch.float32)
-        step = stepper(model, precision=precision)
+        step = stepper(model, precision)
         with patch.object(step._parallel, "_loss", wraps=smoothed_cross_entropy) as loss:
-            norm = step(parts, batch.num_targets, 0.0, seed=0).grad_norm
+            result = step(parts, batch.num_targets, 0.0, seed=0)
         assert {p.dtype for p in model.parameters()} == {torch.float32}
+        assert result.loss.dtype == torch.float32
         means[precision] = torch.cat(
             [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
         )
-        assert norm == pytest.approx(10 * means["fp32"].norm().item(), rel=0.01)  # not scaled
-        scales = [call.args[-1] for call in loss.call_args_list]
-        if precision == "fp16":  # the loss knows by what its gradient will be multiplied
-            assert scales == [pytest.approx(2**16 / batch.num_targets)] * len(parts)
-        else:
-            assert scales == [None] * len(parts)
-    difference = (means["fp32"] - means["fp16"]).norm() / means["fp32"].norm()
-    assert 1e-6 < difference < 0.01
+        expected = 10 * means["fp32"].norm().item()  # not scaled
+        assert result.grad_norm.item() == pytest.approx(expected, rel=0.02)
+        # The loss knows by what its gradient will be multiplied.
+        scale = pytest.approx(2**16 / batch.num_targets) if precision == "fp16" else None
+        assert [call.args[-1] for call in loss.call_args_list] == [scale] * len(parts)
+    for precision, least, most in (("bf16", 1e-5, 0.05), ("fp16", 1e-6, 0.01)):
+        difference = (means["fp32"] - means[precision]).norm() / means["fp32"].norm()
+        assert least < difference < most  # rounded, but close
 
     factor = step.state()["loss_scale.factor"]
     factor.fill_(2.0**24)  # products with it leave fp16's range
@@ -223,18 +201,3 @@ def test_fp16_gradients_are_close_and_overflows_are_skipped() -> None:
         assert factor == 2.0 ** (24 - skipped)
     assert skipped > 0
     assert all(bool(p.isfinite().all()) for p in model.parameters())
-
-
-def test_weight_decay_equals_adamw_and_excludes_vectors() -> None:
-    batch = everything(pairs(25))
-    parts = micro_batches(batch, 10**6)
-    model, reference = tiny(), tiny()
-    TrainStep(model, OptimizerConfig(weight_decay=0.3), SMOOTHING, "fp32", CPU)(
-        parts, batch.num_targets, 1e-2, seed=0
-    )
-    stepper(reference)(parts, batch.num_targets, 0.0, seed=0)  # for its gradient
-    matrices = [p for p in reference.parameters() if p.ndim == 2]
-    vectors = [p for p in reference.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": vectors, "weight_decay": 0.0}]
-    torch.optim.AdamW(groups, lr=1e-2, betas=(0.9, 0.98), eps=1e-9, foreach=False).step()
-    torch.testing.assert_close(state(model), state(reference), rtol=1e-9, atol=1e-12)

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,22 +17,21 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.stores import one_shard
+from support.errors import input_error
+from support.models import tiny_config
+from support.stores import one_shard, random_store
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
-    ModelConfig,
     ScheduleConfig,
     SourceConfig,
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
@@ -50,23 +48,17 @@ SOURCE = SourceConfig(tsv="unused")
 Weights = dict[str, Tensor]
 
 
-def pairs(count: int) -> TokenStore:
-    rng = np.random.default_rng(count)
-
-    def side() -> Side:
-        lengths = rng.integers(1, 9, count)
-        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
-
-    return TokenStore(side(), side())
+PAIRS = random_store(60, V)
 
 
 @pytest.fixture(autouse=True)
 def _handlers() -> Iterator[None]:
     """A run leaves the signal handlers as they were, even one that a signal stopped."""
-    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [*map(signal.getsignal, numbers)]
     yield
-    after = {n: signal.getsignal(n) for n in before}
-    for number, handler in before.items():
+    after = [*map(signal.getsignal, numbers)]
+    for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
     assert after == before
 
@@ -105,32 +97,26 @@ def trainer(
         "kernels": "torch",
         **config,
     }
+    data = DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SOURCE],
+        valid=[SOURCE],
+        cleaning=cleaning,
+        normalization=normalization,
+    )
     job = TrainJob(
         run_dir=str(folder),
-        data=DataConfig(
-            src_lang="en",
-            tgt_lang="de",
-            train=[SOURCE],
-            valid=[SOURCE],
-            cleaning=cleaning,
-            normalization=normalization,
-        ),
-        model=ModelConfig(
-            d_model=8,
-            d_ff=16,
-            num_heads=2,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            attention_dropout=0.1,
-            activation_dropout=0.1,
-        ),
+        data=data,
+        model=tiny_config(attention_dropout=0.1, activation_dropout=0.1),
         schedule=schedule,
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    data: Any = SimpleNamespace(train=one_shard(pairs(60)), valid_store=pairs(7), sampler=None)
+    sets = {"train": one_shard(PAIRS), "valid_store": random_store(7, V), "sampler": None}
+    prepared: Any = SimpleNamespace(**sets)
     tokenizer: Any = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
-    return Trainer(job, data, tokenizer, translate or Bleu(), CPU, recorded)
+    return Trainer(job, prepared, tokenizer, translate or Bleu(), CPU, recorded)
 
 
 def weights(path: Path) -> Weights:
@@ -162,38 +148,51 @@ def assert_mean(folder: Path, *steps: int) -> None:
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
 
 
+SCORES = (1, 3, 2, 2.5)
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An uninterrupted run."""
     folder = tmp_path_factory.mktemp("whole")
-    trainer(folder, Bleu(1, 3, 2, 2.5)).run()
+    trainer(folder, Bleu(*SCORES)).run()
     return folder
 
 
-def test_a_run_shorter_than_its_warm_up_is_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def assert_same_run(folder: Path, other: Path) -> None:
+    assert_equal(weights(folder), weights(other))
+    assert records(folder) == records(other)
+    assert kept(folder) == kept(other)
+
+
+@pytest.fixture
+def messages(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "transformer_mt")
-    ended_early: list[tuple[dict[str, Any], bool]] = [
+    return caplog
+
+
+@pytest.mark.parametrize(
+    ("limits", "warned"),
+    [
         ({"max_steps": 9}, True),
         ({"max_steps": 10}, False),
         ({"max_steps": 1000, "validate_every": 1, "patience": 2}, True),
-    ]
-    for number, (limits, warned) in enumerate(ended_early):
-        caplog.clear()
-        trainer(tmp_path / f"{number}", Bleu(3, 2), **limits).run()
-        assert caplog.text.count("its warm-up of 10") == warned
+    ],
+)
+def test_a_run_shorter_than_its_warm_up_is_warned_about(
+    tmp_path: Path, messages: pytest.LogCaptureFixture, limits: dict[str, Any], warned: bool
+) -> None:
+    trainer(tmp_path, Bleu(3, 2), **limits).run()
+    assert messages.text.count("its warm-up of 10") == warned
 
 
 def test_pairs_that_are_longer_than_an_update_are_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, messages: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt")
-    lengths = pairs(60).tgt.lengths
-    limit = int(np.median(lengths))
+    limit = int(np.median(PAIRS.tgt.lengths))
     trainer(tmp_path, batch_tokens=limit, max_steps=2).run()
-    assert caplog.text.count(f"train.batch_tokens={limit} ") == 1
-    assert f"{(lengths > limit).sum()} update(s) per epoch" in caplog.text
+    assert messages.text.count(f"train.batch_tokens={limit} ") == 1
+    assert f"{(PAIRS.tgt.lengths > limit).sum()} update(s) per epoch" in messages.text
 
 
 def test_an_uninterrupted_run(uninterrupted: Path) -> None:
@@ -247,13 +246,11 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 def test_a_run_killed_at_any_disk_access_resumes_exactly(
     uninterrupted: Path, tmp_path: Path, moment: int
 ) -> None:
-    scores = {6: 1.0, 12: 3.0, 18: 2.0, 24: 2.5}
-
     class ByStep(Bleu):
         """The scores of the uninterrupted run, by step."""
 
         def __call__(self, model: Transformer) -> ValidationResult:
-            return ValidationResult({"bleu": scores[run.state.step]})
+            return ValidationResult({"bleu": SCORES[run.state.step // 6 - 1]})
 
     with pytest.MonkeyPatch.context() as patch:
         kill_at(patch, moment)
@@ -266,14 +263,9 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
     assert killed or moment > 80
     run = trainer(tmp_path, ByStep())
     run.run()
-    assert_equal(weights(tmp_path), weights(uninterrupted))
-    assert records(tmp_path) == records(uninterrupted)
-    assert kept(tmp_path) == kept(uninterrupted)
-    for one, other in zip(
-        ckpt.valid_checkpoints(tmp_path),
-        ckpt.valid_checkpoints(uninterrupted),
-        strict=True,
-    ):
+    assert_same_run(tmp_path, uninterrupted)
+    found, expected = map(ckpt.valid_checkpoints, (tmp_path, uninterrupted))
+    for one, other in zip(found, expected, strict=True):
         for name in ("model.safetensors", "optimizer.safetensors"):
             assert_equal(load_file(one.path / name), load_file(other.path / name))
         assert one.validation == other.validation
@@ -282,52 +274,39 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
 
 
 @pytest.mark.parametrize(
-    ("number", "validation"), [(signal.SIGTERM, 1), (signal.SIGINT, 2), (signal.SIGHUP, 4)]
+    ("number", "step"),
+    [(signal.SIGTERM, 6), (signal.SIGINT, 12), (signal.SIGHUP, 24), (signal.SIGTERM, 7)],
 )
-def test_a_signal_interrupts_a_validation_which_is_repeated_on_resume(
-    uninterrupted: Path, tmp_path: Path, number: signal.Signals, validation: int
+def test_a_signal_ends_a_validation_or_an_update_and_the_run_resumes(
+    uninterrupted: Path, tmp_path: Path, number: signal.Signals, step: int
 ) -> None:
+    update = TrainStep.__call__
+
     def interrupt(call: int) -> None:
-        if call == validation:
+        if 6 * call == step:
             os.kill(os.getpid(), number)
             for _ in range(10**6):
                 pass
             raise AssertionError("the validation continued")
 
-    with pytest.raises(StoppedError) as stopped:
-        trainer(tmp_path, Bleu(1, 3, 2, 2.5, then=interrupt)).run()
-    assert stopped.value.signal == number
-    assert steps(tmp_path, "valid") == [6, 12, 18][: validation - 1]
-    assert kept(tmp_path)[-1] == 6 * validation
-    again = trainer(tmp_path, Bleu(*(1, 3, 2, 2.5)[validation - 1 :]))
-    assert again.state.step == 6 * validation
-    assert not again.is_finished
-    again.run()
-    assert_equal(weights(tmp_path), weights(uninterrupted))
-    assert records(tmp_path) == records(uninterrupted)
-
-
-def test_a_signal_during_an_update_stops_training_after_it(
-    uninterrupted: Path, tmp_path: Path
-) -> None:
-    run = trainer(tmp_path, Bleu(1, 3, 2, 2.5))
-    update = TrainStep.__call__
-
     def signalled(*args: Any) -> Any:
-        if run.state.step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
+        if run.state.step == step == 7:  # there is no validation of it
+            os.kill(os.getpid(), number)
         return update(*args)
 
+    run = trainer(tmp_path, Bleu(*SCORES, then=interrupt))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainStep, "__call__", signalled)
-        with pytest.raises(StoppedError):
+        with pytest.raises(StoppedError) as stopped:
             run.run()
-    assert kept(tmp_path) == [4, 6, 7]
-    again = trainer(tmp_path, Bleu(3, 2, 2.5))
+    assert stopped.value.signal == number
+    assert steps(tmp_path, "valid") == [*range(6, step, 6)]
+    assert kept(tmp_path)[-1] == step
+    again = trainer(tmp_path, Bleu(*SCORES[(step - 1) // 6 :]))
+    assert again.state.step == step
+    assert not again.is_finished
     again.run()
-    assert_equal(weights(tmp_path), weights(uninterrupted))
-    assert records(tmp_path) == records(uninterrupted)
-    assert kept(tmp_path) == kept(uninterrupted)
+    assert_same_run(tmp_path, uninterrupted)
 
 
 def test_patience(tmp_path: Path) -> None:
@@ -335,8 +314,7 @@ def test_patience(tmp_path: Path) -> None:
     trainer(tmp_path, translate, max_steps=1000, patience=2).run()
     assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # best at 12, then two without improvement
     assert steps(tmp_path, "train")[-1] == 20
-    again = trainer(tmp_path, translate, max_steps=1000, patience=2)
-    assert again.is_finished
+    assert trainer(tmp_path, translate, max_steps=1000, patience=2).is_finished
     more = trainer(tmp_path, translate, max_steps=1000, patience=3)
     assert not more.is_finished  # improves at 30, then three without improvement
     more.run()
@@ -355,66 +333,49 @@ def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path
     assert not any("bleu" in record for record in valid)
 
 
-@pytest.mark.parametrize("final", ["best", "average"])
-def test_the_final_model_is_returned(uninterrupted: Path, tmp_path: Path, final: str) -> None:
-    model = trainer(tmp_path, Bleu(1, 3, 2, 2.5), final=final).run()
-    best = uninterrupted / "checkpoints/step_00000012"
-    assert_equal(weights(tmp_path), weights(best if final == "best" else uninterrupted))
-    assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
-    assert not model.training
-
-
 @pytest.mark.parametrize(
-    ("config", "scores", "calls", "warned"),
+    ("config", "score", "calls", "averaged", "warned"),
     [
-        ({}, (1, 3, 2, 2.5, 2.9), 5, True),  # the fifth is that of the average
-        ({}, (1, 3, 2, 2.5, 3.1), 5, False),
-        ({"average_checkpoints": 1}, (1, 3, 2, 2.5, 9), 4, True),
-        ({"final": "best"}, (1, 3, 2, 2.5, 9), 4, False),
+        ({}, 2.9, 5, [16, 20, 24], True),  # the fifth score is that of the average
+        ({}, 3.1, 5, [16, 20, 24], False),
+        ({"average_checkpoints": 1}, 9, 4, [24], True),
+        ({"final": "best"}, 9, 4, [12], False),
     ],
 )
-def test_the_final_model_is_compared_with_the_best_checkpoint(
+def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
     tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    messages: pytest.LogCaptureFixture,
     config: dict[str, Any],
-    scores: Sequence[float],
+    score: float,
     calls: int,
+    averaged: list[int],
     warned: bool,
 ) -> None:
-    caplog.set_level(logging.INFO, "transformer_mt")
-    translate = Bleu(*scores)
-    trainer(tmp_path, translate, **config).run()
+    translate = Bleu(*SCORES, score)
+    model = trainer(tmp_path, translate, **config).run()
     assert translate.calls == calls
-    assert ("train.final=best" in caplog.text) == warned
-
-
-def optimizer_after_one_update(folder: Path, **config: Any) -> dict[str, Tensor]:
-    run = trainer(folder, max_steps=1, checkpoint_every=1, **config)
-    run.run()
-    return load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
+    assert ("train.final=best" in messages.text) == warned
+    assert_mean(tmp_path, *averaged)
+    assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
+    assert not model.training
 
 
 def test_settings_reach_the_training_step(tmp_path: Path) -> None:
     """Each setting has its own test elsewhere; here, that the trainer passes it on."""
 
-    def norm(state: dict[str, Tensor]) -> float:
-        moments = [tensor.double() for name, tensor in state.items() if "exp_avg_sq" not in name]
-        moments = [tensor for tensor in moments if tensor.ndim]
-        return float(torch.stack([tensor.square().sum() for tensor in moments]).sum().sqrt())
+    def trained(name: str, **config: Any) -> tuple[float, float]:
+        """The loss of one update, and the norm of Adam's first moment, which is (1-β1)·g."""
+        folder = tmp_path / name
+        trainer(folder, max_steps=1, checkpoint_every=1, log_every=1, **config).run()
+        state = load_file(folder / "checkpoints/step_00000001/optimizer.safetensors")
+        moments = [moment.flatten() for key, moment in state.items() if key.endswith("exp_avg")]
+        (record,) = [record for record in records(folder) if record["split"] == "train"]
+        return record["loss"], float(torch.cat(moments).norm()) / (1 - 0.9)
 
-    plain = norm(optimizer_after_one_update(tmp_path / "plain"))
-    clipped = norm(optimizer_after_one_update(tmp_path / "clipped", clip_norm=1e-3))
-    assert plain > 2 * (1 - 0.9) * 1e-3
-    assert clipped == pytest.approx((1 - 0.9) * 1e-3, rel=1e-3)  # Adam's first moment: (1-β1)·g
-
-    def loss(folder: Path, **config: Any) -> float:
-        optimizer_after_one_update(folder, log_every=1, **config)
-        (record,) = [r for r in records(folder) if r["split"] == "train"]
-        return float(record["loss"])
-
-    known = loss(tmp_path / "known")
-    assert loss(tmp_path / "again") == known
-    assert loss(tmp_path / "smooth", label_smoothing=0.3) != known
+    loss, norm = trained("plain")
+    assert norm > 2e-3
+    assert trained("clipped", clip_norm=1e-3) == (loss, pytest.approx(1e-3, rel=1e-3))
+    assert trained("smooth", label_smoothing=0.3)[0] != loss
 
 
 def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
@@ -427,7 +388,7 @@ def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
     monkeypatch.setattr(TrainStep, "__call__", lambda *_: None)
     run._sums.add = lambda *_: None  # type: ignore[method-assign]
     run._log = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(InputError, match=r"validation loss is not finite after .* lower the learn"):
+    with input_error(r"validation loss is not finite after .* lower the learn"):
         run.run()
 
 
@@ -462,16 +423,11 @@ def test_a_schedule_that_decays_to_zero_does_so_by_the_limit_of_time(
     assert rates[-1] < 0.05e-3
 
 
-@pytest.fixture
-def poison() -> Callable[[Trainer, Sequence[int]], None]:
+def poison(run: Trainer, bad: Sequence[int]) -> None:
     """Makes the gradients of some updates NaN."""
-
-    def arm(run: Trainer, bad: Sequence[int]) -> None:
-        run.model.encoder[0].feed_forward.linear1.weight.register_hook(
-            lambda grad: grad * math.nan if run.state.step in bad else grad
-        )
-
-    return arm
+    run.model.encoder[0].feed_forward.linear1.weight.register_hook(
+        lambda grad: grad * math.nan if run.state.step in bad else grad
+    )
 
 
 @pytest.mark.parametrize(
@@ -484,24 +440,22 @@ def poison() -> Callable[[Trainer, Sequence[int]], None]:
 def test_out_of_memory_advice_is_a_valid_setting(
     tmp_path: Path, limit: int | None, longest: int, advice: str
 ) -> None:
-    cleaning = CleaningConfig(max_tokens=longest)
-    run = trainer(tmp_path, cleaning=cleaning, max_tokens_per_device=limit)
+    run = trainer(
+        tmp_path, cleaning=CleaningConfig(max_tokens=longest), max_tokens_per_device=limit
+    )
 
     def lacks(*_: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
     run._train_step = lacks  # type: ignore[assignment]
-    with pytest.raises(InputError, match=r"memory on a batch of \d+ target tokens: ") as error:
+    with input_error(rf"memory on a batch of \d+ target tokens: {advice}$"):
         run.run()
-    assert str(error.value).endswith(advice)
-    if found := re.search(r"max_tokens_per_device=(\d+)", advice):  # a config that is taken
+    if limit is None:  # a config that is taken
         job = run._job
-        replace(job, train=replace(job.train, max_tokens_per_device=int(found[1])))
+        replace(job, train=replace(job.train, max_tokens_per_device=longest))
 
 
-def test_updates_that_are_not_finite_are_skipped_and_counted(
-    tmp_path: Path, poison: Callable[[Trainer, Sequence[int]], None]
-) -> None:
+def test_updates_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> None:
     run = trainer(tmp_path)
     poison(run, [2, 3, 7, 13, 14])
     run.run()
@@ -511,16 +465,13 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(
 
 
 def test_too_many_skipped_updates_stop_the_run(
-    tmp_path: Path,
-    poison: Callable[[Trainer, Sequence[int]], None],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transformer_mt.training.trainer._MAX_SKIPPED", 3)
     run = trainer(tmp_path, log_every=1)
     poison(run, range(9, 24))
-    with pytest.raises(InputError, match=r"not finite in 3 updates in a row, which were") as error:
+    with input_error(r"not finite in 3 updates in a row, which were"):
         run.run()
-    assert "\n" not in str(error.value)
     assert kept(tmp_path) == [4, 6, 8]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
 
@@ -540,10 +491,8 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = []
-    monkeypatch.setattr(
-        "transformer_mt.training.setup.choose_kernels",
-        lambda *_: Kernels("bf16", "torch_transposed"),
-    )
+    chosen = Kernels("bf16", "torch_transposed")
+    monkeypatch.setattr("transformer_mt.training.setup.choose_kernels", lambda *_: chosen)
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:
@@ -552,6 +501,5 @@ def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
 
     kernel = KERNELS["torch_transposed"]._replace(weight_gradient=recording)
     monkeypatch.setitem(KERNELS, "torch_transposed", kernel)
-    run = trainer(tmp_path, max_steps=1)
-    run.run()
+    trainer(tmp_path, max_steps=1).run()
     assert set(used) == {torch.bfloat16}

@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -20,10 +20,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.stores import one_shard, realistic_lengths, store_of_lengths
+from support.data_jobs import changed, prepare_job, write_pairs
+from support.stores import realistic_lengths, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
-from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainConfig, TrainJob
+from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
 from transformer_mt.contrib.robustness.noise import NoiseMix
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
@@ -48,8 +49,7 @@ def write(path: Path, first: int, count: int) -> SourceConfig:
     rng = random.Random(first)
     numbers = map(str, range(first, first + count))
     lines = [" ".join([i, *rng.choices(WORDS, k=rng.randint(1, 6))]) for i in numbers]
-    path.write_text("".join(f"{line}\t{line.upper()}\n" for line in lines), encoding="utf-8")
-    return SourceConfig(tsv=str(path))
+    return write_pairs(path, [(line, line.upper()) for line in lines])
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     folder = tmp_path_factory.mktemp("data")
     sources = [write(folder / "a.tsv", 1000, 100), write(folder / "b.tsv", 1100, PAIRS - 100)]
     valid = [write(folder / "v.tsv", 5000, 5)]
-    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=valid, workers=0)
-    vocabulary = TokenizerConfig(vocab_size=340, sampling=STRENGTH)
-    return prepare(TrainJob(cache_dir=str(folder / "cache"), data=data, tokenizer=vocabulary))
+    job = prepare_job(folder, sources, 340, valid=valid)
+    return prepare(changed(job, "tokenizer", sampling=STRENGTH))
 
 
 def sampler_of(prepared: Prepared) -> PairSampler:
@@ -77,18 +76,15 @@ def sampled(prepared: Prepared) -> Prepared:
 
 def iterator_of(
     prepared: Prepared,
-    *,
-    weights: tuple[float, ...] = (),
-    sampled: bool = True,
+    weights: Sequence[float] = (),
     workers: int = 0,
     rank: int = 0,
     size: int = 1,
 ) -> BatchIterator:
     data = dataclasses.replace(prepared.config, weights=list(weights), workers=workers)
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
-    sampler = prepared.sampler if sampled else None
     world = World(torch.device("cpu"), rank, size)
-    return BatchIterator(job, prepared.train, sampler, 500, False, world)
+    return BatchIterator(job, prepared.train, prepared.sampler, 500, False, world)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +135,7 @@ def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
 
 def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepared) -> None:
     plan = BatchPlan(prepared.train.sample, TOKENS, 1)
-    iterator = iterator_of(prepared, sampled=False)
+    iterator = iterator_of(dataclasses.replace(prepared, sampler=None))
     assert iterator.steps_per_epoch == plan.steps_per_epoch
     steps = range(1, 3 * plan.steps_per_epoch + 1)
     for step, (batches, num_targets) in zip(steps, iterator.read(steps), strict=True):
@@ -221,13 +217,13 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
     damaged = bytearray(tokens.read_bytes())
     damaged[8] ^= 1
     tokens.write_bytes(damaged)
-    copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus")
+    copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus", sampler=None)
     launched = {"RANK": 2 + local_rank, "WORLD_SIZE": 4, "LOCAL_RANK": local_rank}
     for variable, value in launched.items():
         monkeypatch.setenv(variable, str(value))
     expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
     with expected:
-        iterator_of(copy, sampled=False, rank=2 + local_rank, size=4)
+        iterator_of(copy, rank=2 + local_rank, size=4)
 
 
 def test_copies_of_a_pair_in_an_epoch_are_sampled_apart(sampled: Prepared) -> None:
@@ -296,54 +292,23 @@ def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float)
     assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
 
 
-@pytest.mark.parametrize(
-    ("settings", "times"),
-    [({}, (1, 1)), ({"weights": [0.5, 2]}, (0.5, 2)), ({"temperature": 1e9}, (1, 3))],
-)
-def test_sources_occur_as_often_as_configured(
-    settings: dict[str, Any], times: tuple[float, float]
-) -> None:
-    sizes = 300, 100
-    lengths = np.random.default_rng(0).integers(2, 10, (2, sum(sizes)))
-    store = dataclasses.replace(store_of_lengths(*lengths), source_sizes=sizes)
-    sources = [SourceConfig(tsv="unused")] * 2
-    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources, **settings)
-    job = TrainJob(data=data, train=TrainConfig(batch_tokens=50))
-    batches = BatchIterator(job, one_shard(store), None, 50, False, World(torch.device("cpu")))
-    steps = range(1, batches.steps_per_epoch + 1)
-    seen = Counter(pair for step in steps for pair in pair_indices(batches, step))
-    first = sum(count for pair, count in seen.items() if pair < sizes[0])
-    # Fractional weights are rounded to whole pairs: one more or less.
-    assert first == pytest.approx(times[0] * sizes[0], abs=1)
-    assert seen.total() - first == pytest.approx(times[1] * sizes[1], abs=1)
-
-
-# Prefetching.
-
-
-def test_two_steps_are_prefetched() -> None:
+def test_two_steps_are_prefetched_in_order_and_an_error_comes_at_its_step() -> None:
     started: list[int] = []
     third = threading.Event()
 
     def read() -> Generator[int, None, None]:
-        for step in range(100):
+        for step in range(4):
             started.append(step)
             if step == 2:
                 third.set()
             yield step
+        raise ValueError("step 4")
 
     steps = prefetch(read())
     assert next(steps) == 0
     assert third.wait(10)  # the next two steps are read while the first is processed
     steps.close()
     assert started == [0, 1, 2]
-
-
-def test_prefetched_steps_come_in_order_and_an_error_at_its_step() -> None:
-    def read() -> Generator[int, None, None]:
-        yield from range(4)
-        raise ValueError("step 4")
-
     steps = prefetch(read())
     assert [next(steps) for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="step 4"):

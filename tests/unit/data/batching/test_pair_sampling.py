@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.stores import store_of
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
 from transformer_mt.data.batching.pair_sampling import PairSampler, Share
-from transformer_mt.data.batching.subword_regularization import SubwordRegularizer
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -29,11 +29,10 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def store_of(vocabulary: Path, lines: list[str]) -> TokenStore:
+def encoded(vocabulary: Path, lines: list[str]) -> TokenStore:
     tokenizer = Tokenizer(vocabulary)
-    src = tokenizer.encode_sources(lines, PLAIN)
-    tgt = tokenizer.encode(lines)
-    return TokenStore(*(Side.from_lists([[*ids, EOS] for ids in side]) for side in (src, tgt)))
+    pairs = zip(tokenizer.encode_sources(lines, PLAIN), tokenizer.encode(lines), strict=True)
+    return store_of(([*src, EOS], [*tgt, EOS]) for src, tgt in pairs)
 
 
 def sampler_of(vocabulary: Path, noise: NoiseMix | None, **changes: object) -> PairSampler:
@@ -60,7 +59,7 @@ def texts(vocabulary: Path, side: Side) -> list[str]:
 
 @pytest.mark.parametrize("name", [name for name in NOISES if name != "typographic_quotes"])
 def test_the_rate_is_the_share_of_pairs_with_noise(vocabulary: Path, name: str) -> None:
-    store = store_of(vocabulary, LINES)
+    store = encoded(vocabulary, LINES)
     for rate in (0.0, 0.25, 1.0):
         sampler = sampler_of(vocabulary, NoiseMix({name: rate}))
         sampled = sample(sampler, store)
@@ -75,7 +74,7 @@ def test_the_rate_is_the_share_of_pairs_with_noise(vocabulary: Path, name: str) 
 
 
 def test_noise_is_a_function_of_seed_update_and_place(vocabulary: Path) -> None:
-    store = store_of(vocabulary, LINES)
+    store = encoded(vocabulary, LINES)
     sampler = sampler_of(vocabulary, EVERY, strength=0.1)
     whole = sample(sampler, store, step=2)
     some = [17, 3, 250, 4]
@@ -88,30 +87,10 @@ def test_noise_is_a_function_of_seed_update_and_place(vocabulary: Path) -> None:
         assert differ > len(LINES) / 3
 
 
-def test_copies_of_a_pair_in_an_update_differ(vocabulary: Path) -> None:
-    store = store_of(vocabulary, LINES).select(np.full(300, 7))
-    for sampler in (
-        sampler_of(vocabulary, None, strength=0.5),
-        sampler_of(vocabulary, NoiseMix({"typing_errors": 1.0})),
-    ):
-        sampled = rows(sample(sampler, store).src)
-        assert max(map(sampled.count, sampled)) < 100
-
-
-def test_without_noise_segmentations_are_those_of_the_regularizer(vocabulary: Path) -> None:
-    store = store_of(vocabulary, LINES)
-    sampled = sample(sampler_of(vocabulary, None, strength=0.3), store, step=5)
-    regularizer = SubwordRegularizer(Tokenizer(vocabulary), 0.3)
-    rngs = [np.random.default_rng([1, 5, place, 4]) for place in range(len(store))]
-    for side, found in ((store.src, sampled.src), (store.tgt, sampled.tgt)):
-        expected = regularizer(side, rngs)
-        assert rows(found) == rows(expected)
-
-
 def test_sampled_sources_with_noise_have_their_text_in_other_pieces_and_keep_their_tag(
     vocabulary: Path,
 ) -> None:
-    store = store_of(vocabulary, [f"<2de> {line}" for line in LINES])
+    store = encoded(vocabulary, [f"<2de> {line}" for line in LINES])
     (tag,) = Tokenizer(vocabulary).tags.values()
     every = NoiseMix({"upper_case": 1.0})
     plain, sampled = (sample(sampler_of(vocabulary, every, strength=p), store) for p in (0, 0.5))
@@ -125,7 +104,7 @@ def test_sampled_sources_with_noise_have_their_text_in_other_pieces_and_keep_the
 def test_sources_that_are_read_normalised_are_trained_on_normalised(vocabulary: Path) -> None:
     """Noise that normalisation removes in translation has no effect in training."""
     lines = ['"rot" rote\'s Haus.', "rote Haus."]
-    store = store_of(vocabulary, lines)
+    store = encoded(vocabulary, lines)
     sampler = sampler_of(vocabulary, NoiseMix({"typographic_quotes": 1.0}))
     assert "’" in texts(vocabulary, sample(sampler, store).src)[0]
     normalized = dataclasses.replace(sampler, normalizer=Normalizer("standard", "de", "en"))
@@ -136,7 +115,7 @@ def test_moses_tokens_get_noise_as_text_does(vocabulary: Path) -> None:
     """In tokens, an apostrophe would be split off again: ``haus ' s``."""
     moses = Normalizer("moses_lowercase", "en", "de")
     lines = ["The haus's rot, isn't it?", "Rote haus."]
-    store = store_of(vocabulary, [moses.src(line) for line in lines])
+    store = encoded(vocabulary, [moses.src(line) for line in lines])
     for name, expected in (
         ("upper_case", ["the haus 's rot , isn 't it ?", "rote haus ."]),
         ("no_final_punctuation", ["the haus 's rot , isn 't it", "rote haus"]),
@@ -149,7 +128,7 @@ def test_moses_tokens_get_noise_as_text_does(vocabulary: Path) -> None:
 def test_sources_stay_if_they_would_be_too_long_or_have_lost_characters(tmp_path: Path) -> None:
     tokenizer = small_tokenizer(tmp_path / "m", LINES, vocab_size=90, byte_fallback=False)
     text = ["rote haus", "rot 猫 haus", "rote scheune " * 5]
-    store = TokenStore(*(Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(text)]),) * 2)
+    store = store_of(([*ids, EOS],) * 2 for ids in tokenizer.encode(text))
     assert UNK in rows(store.src)[1]
     longest = len(rows(store.src)[2])
     sampler = sampler_of(tmp_path / "m", NoiseMix({"extra_blanks": 1.0, "typing_errors": 1.0}))
@@ -162,7 +141,7 @@ def test_sources_stay_if_they_would_be_too_long_or_have_lost_characters(tmp_path
 
 
 def test_growth_is_mean_and_variance_for_each_token(vocabulary: Path) -> None:
-    store = store_of(vocabulary, LINES)
+    store = encoded(vocabulary, LINES)
     sampler = sampler_of(vocabulary, NoiseMix({"upper_case": 0.1, "extra_blanks": 0.2}))
     means, variances = sampler.growth(store)
     assert (means[1], variances[1]) == (1, 0)

@@ -44,9 +44,6 @@ def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 
     return SubwordRegularizer(tokenizer, strength)(side, rngs)
 
 
-# The text
-
-
 @given(
     texts=st.lists(
         st.text(st.sampled_from("ab Hundäé😀ﬁ½<>\ufeff猫")) | st.sampled_from(random_lines())
@@ -66,12 +63,6 @@ def test_text_is_preserved(
         assert not {PAD, UNK, BOS, EOS}.intersection(row[:-1])
 
 
-def test_dropping_every_merge_gives_characters(bpe: Tokenizer) -> None:
-    drawn = sample(bpe, random_lines(), 1.0)
-    for row, text in zip(rows(drawn), random_lines(), strict=True):
-        assert bpe.pieces(row[:-1]) == list("▁" + text.replace(" ", "▁"))
-
-
 def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
     tokenizer = small_tokenizer(tmp_path / "m", vocab_size=60, byte_fallback=False)
     texts = ["Haus 猫 Haus", "猫猫", "rot猫Scheune"]
@@ -86,8 +77,6 @@ def test_unknown_characters_stay_unknown(tmp_path: Path) -> None:
 def halves(ids: list[int]) -> tuple[list[int], list[int]]:
     return ids[: ids.index(UNK)], ids[ids.index(UNK) + 1 :]
 
-
-# Distributions
 
 SCORES = {"a": -9.0, "b": -9.0, "c": -9.0, "ab": 0.0, "bc": -1.0, "abc": -2.0, "ca": -3.0}
 

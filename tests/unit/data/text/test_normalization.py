@@ -26,16 +26,13 @@ def test_normalisation_is_idempotent(text: str, name: str) -> None:
     assert once.count("\n") == text.count("\n")
     if name == "none":
         assert once == text
+    elif name == "nfc":
+        assert once == unicodedata.normalize("NFC", text)
     else:
         assert unicodedata.is_normalized("NFC", once)
-
-
-@given(TEXTS)
-def test_invisible_characters_are_removed(text: str) -> None:
-    for line in normalize(text, "standard", "en").split("\n"):
-        assert line == " ".join(line.split())
-        assert not [c for c in line if unicodedata.category(c) in ("Cc", "Zl", "Zp")]
-        assert set(line).isdisjoint("“”„‘’‚«»‹›–—…\xa0\u200b\ufeff\xad")
+        assert all(line == " ".join(line.split()) for line in once.split("\n"))
+        assert not [c for c in once if c != "\n" and unicodedata.category(c) in ("Cc", "Zl", "Zp")]
+        assert set(once).isdisjoint("“”„‘’‚«»‹›–—…\xa0\u200b\ufeff\xad")
 
 
 @given(st.text(alphabet="abcXYZ019 .,:!?()-+*/%$#@éüßñÅø一二αβяд", max_size=40))
@@ -66,11 +63,6 @@ def test_plain_text_stays(text: str) -> None:
 )
 def test_standard(text: str, expected: str) -> None:
     assert normalize(text, "standard", "en") == expected
-
-
-def test_nfc_equals_unicodedata() -> None:
-    text = "e\u0301 \u2126 \uac00 \u1100\u1161 “…”\x00\xa0"
-    assert normalize(text, "nfc", "en") == unicodedata.normalize("NFC", text) != text
 
 
 @pytest.mark.skipif(not MULTI30K.is_dir(), reason="needs ../shared/data/multi30k")
