@@ -43,7 +43,8 @@ class ModelConfig(Checked, prefix="model."):
     an approximation."""
     norm: str = one_of("post", "pre")
     """Normalise after each sub-layer, as in the paper (§3.1), or before it, which needs fewer
-    updates. ``post``: LayerNorm(x + Sublayer(x)); ``pre``: x + Sublayer(LayerNorm(x))."""
+    updates. ``post``: LayerNorm(x + Sublayer(x)); ``pre``: x + Sublayer(LayerNorm(x)), with the
+    initial output weights of the sub-layers of N layers times 1/√(2N) (Radford et al. 2019)."""
     layer_norm_eps: float = number(1e-6, above=0, at_most=1)
     """ε of layer normalisation, (x − μ) / √(σ² + ε); 1e-5 in MarianMT."""
     tied_embeddings: str = one_of("all", "decoder", "none")

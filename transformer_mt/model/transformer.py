@@ -61,17 +61,12 @@ class Transformer(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
         if pre:
-            # The residual stream is the sum of all sub-layers' outputs, which nothing normalises:
-            # scaled by 1 / √(their number), as in GPT-2 (Radford et al. 2019, §2.3), it begins with
-            # the variance of a single one.
+            # The residual stream is a sum that nothing normalises: the outputs of sub-layers begin
+            # smaller by 1 / √(2 · layers), as in GPT-2 (Radford et al. 2019, §2.3).
             for stack in (self.encoder, self.decoder):
-                outputs = [
-                    module.weight
-                    for name, module in stack.named_modules()
-                    if name.endswith(("out_proj", "linear2"))
-                ]
-                for weight in outputs:
-                    weight.data.mul_(len(outputs) ** -0.5)
+                for name, weight in stack.named_parameters():
+                    if name.endswith(("out_proj.weight", "linear2.weight")):
+                        weight.data.mul_((2 * len(stack)) ** -0.5)
 
     @property
     def vocab_size(self) -> int:

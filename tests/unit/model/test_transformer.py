@@ -1,4 +1,4 @@
-"""A model prepared for decoding gives the logits of the original."""
+"""Initial weights; a model prepared for decoding gives the logits of the original."""
 
 from typing import Any
 
@@ -27,6 +27,17 @@ def steps(model: Transformer) -> Tensor:
         state.reserve(3)
         logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
     return torch.stack(logits).float()
+
+
+@pytest.mark.parametrize(("norm", "gain"), [("post", 1.0), ("pre", 1 / 6)])
+def test_initial_gain_of_the_sublayers(norm: str, gain: float) -> None:
+    """Of variances; pre-norm: 1 / (2 · layers) for what is added to the residual stream."""
+    config = ModelConfig(d_model=128, num_encoder_layers=3, num_decoder_layers=3, norm=norm)
+    for name, weight in Transformer(config, 50).named_parameters():
+        if weight.ndim == 2:
+            is_output = "out_proj" in name or "linear2" in name
+            found = float(weight.detach().square().mean()) * weight.shape[1]
+            assert found == pytest.approx(gain if is_output else 1.0, rel=0.05), name
 
 
 @pytest.fixture(autouse=True)
