@@ -133,7 +133,8 @@ def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
     return command
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 10])
 def test_distillation_killed_at_random_moments(
     kills: int, distillation: Command, tmp_path: Path
 ) -> None:
