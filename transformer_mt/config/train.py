@@ -66,9 +66,9 @@ class TrainConfig(Checked, prefix="train."):
     and schedule do not. With fewer layers, such as ``model.num_decoder_layers=1``, evenly spaced
     layers are copied."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
-    """Maximum target tokens per update, over all devices (§5.1). The paper's 25,000 suits millions of
-    pairs. For small corpora and on CPUs, 1,000 to 4,000 give a better model in the same time, since
-    there are more updates. Accumulation steps are included. A longer pair is an update of its
+    """Maximum target tokens per update, over all devices (§5.1). The paper's 25,000 suits millions
+    of pairs. For small corpora and on CPUs, 1,000 to 4,000 give a better model in the same time,
+    since there are more updates. Accumulation steps are included. A longer pair is an update of its
     own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens per forward pass and device, of either side, to limit memory. null: 8192 on a
