@@ -50,6 +50,10 @@ def random_model(**config: Any) -> Transformer:
     with torch.no_grad():
         for layer in model.decoder:
             layer.residual3.norm.weight.mul_(2)  # type: ignore[union-attr, operator]
+        if model.config.norm == "pre":  # its small initial weights would repeat the input
+            for name, weight in model.named_parameters():
+                if name.endswith(("out_proj.weight", "linear2.weight")):
+                    weight.mul_(2)
     return model.eval()
 
 
