@@ -67,9 +67,9 @@ class TrainConfig(Checked, prefix="train."):
     layers are copied."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Maximum target tokens per update, over all devices (§5.1). The paper's 25,000 suits millions
-    of pairs. For small corpora and on CPUs, 1,000 to 4,000 give a better model in the same time,
-    since there are more updates. Accumulation steps are included. A longer pair is an update of its
-    own."""
+    of pairs. The experiments for small corpora and CPUs take 1,000 to 4,096: more updates of the
+    same text, which cost little more time. Accumulation steps are included. A longer pair is an
+    update of its own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens per forward pass and device, of either side, to limit memory. null: 8192 on a
     CPU; on a GPU, as many as its memory holds. It changes no batch; dropout masks differ, as they
