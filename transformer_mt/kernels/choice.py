@@ -52,9 +52,10 @@ def choose_kernels(
         if recorded.products in [*KERNELS] and (HAS_ONEDNN or recorded.products != "onednn"):
             return recorded
         log.info("the CPU kernels that this run used before are not available: choosing again")
+    amd = hardware.is_amd_with_avx512()
     if precision != "fp32":  # PyTorch's are oneDNN's
-        return Kernels(precision, "torch_transposed" if products == "auto" else "torch")
-    by_onednn = products == "onednn" or (products == "auto" and hardware.is_amd_with_avx512())
+        return Kernels(precision, "torch_transposed" if products == "auto" and not amd else "torch")
+    by_onednn = products == "onednn" or (products == "auto" and amd)
     return Kernels(precision, "onednn" if by_onednn and HAS_ONEDNN else "torch")
 
 

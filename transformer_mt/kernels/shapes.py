@@ -17,7 +17,7 @@ from transformer_mt.config import ModelConfig
 
 _CPU_TOKENS = 8192
 
-_LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
 """Lengths of sequences in attention; longer ones are multiples of the last."""
 
 _BUCKET_COST = 5000

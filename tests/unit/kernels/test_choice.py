@@ -49,7 +49,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ("name", "products", "precision", "chosen"),
     [
         ("Zen 3", "auto", "auto", "fp32 torch"),
-        ("Zen 4", "auto", "auto", "bf16 torch_transposed"),
+        ("Zen 4", "auto", "auto", "bf16 torch"),
         ("Xeon", "auto", "auto", "fp32 torch"),
         ("Xeon with AMX", "auto", "auto", "bf16 torch_transposed"),
         ("ARM", "auto", "auto", "fp32 torch"),
