@@ -36,10 +36,10 @@ def test_padded_lengths_are_long_enough_and_few(lengths: list[int]) -> None:
 
 
 def test_a_few_short_sentences_join_longer_ones_and_many_do_not() -> None:
-    assert padded_lengths(np.array([8] * 2 + [16] * 50)).tolist() == [16] * 52
-    assert padded_lengths(np.array([8] * 500 + [16] * 50)).tolist() == [8] * 500 + [16] * 50
+    assert padded_lengths(np.array([16] * 2 + [24] * 50)).tolist() == [24] * 52
+    assert padded_lengths(np.array([16] * 500 + [24] * 50)).tolist() == [16] * 500 + [24] * 50
     # The longest are never padded beyond the grid.
-    assert padded_lengths(np.array([9, 40])).max() == 48
+    assert padded_lengths(np.array([17, 40])).max() == 48
 
 
 def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
