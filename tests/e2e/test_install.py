@@ -103,14 +103,11 @@ def test_installed_package_runs(installed: Path, tmp_path: Path) -> None:
         assert Path(path).resolve().is_relative_to(environment_folder)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help(command: str, installed: Path, tmp_path: Path) -> None:
-    out = run(installed / command, "--help", cwd=tmp_path)
-    assert command in out
-    assert list(tmp_path.iterdir()) == [], "--help leaves no files behind"
-
-
-def test_shipped_configuration_composes(installed: Path, tmp_path: Path) -> None:
+def test_installed_commands_help_and_compose_and_leave_no_files(
+    installed: Path, tmp_path: Path
+) -> None:
+    for command in COMMANDS:
+        assert command in run(installed / command, "--help", cwd=tmp_path)
     out = run(installed / "mt-train", "--cfg", "job", "experiment=quickstart", cwd=tmp_path)
     assert "d_model:" in out
     assert "run_dir:" in out

@@ -20,8 +20,8 @@ def start(corpus: Path, cwd: Path, out: Path, *more: str) -> Running:
     return Running("train", [*given, *more], out, cwd)
 
 
-@pytest.mark.parametrize("name", ["w ${BUILD} x", """it's "${oc.env:HOME}"\\"""])
-def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path, name: str) -> None:
+def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path) -> None:
+    name = """w ${BUILD} it's "${oc.env:HOME}"\\"""
     folder = tmp_path / name
     folder.mkdir()
     shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")

@@ -289,20 +289,6 @@ def form_of(line: str) -> str:
     return NUMBER.sub("#", re.sub(r" wait \d+%| <.*", "", line))
 
 
-def test_printed_attention_weights_match_the_description(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    first, second = blocks(TOURS[0], "python")[:2]
-    exec(first.code + second.code, {})
-    printed = capsys.readouterr().out.splitlines()
-    rows = [[float(x) for x in re.findall(r"[\d.]+", row)] for row in printed]
-    rows = [row for row in rows if row]
-    assert all(rows[i][i] == max(rows[i]) > 0.9 for i in range(4))
-    assert rows[4:] == [
-        pytest.approx([1 / (i + 1)] * (i + 1) + [0] * (3 - i), abs=1e-3) for i in range(4)
-    ]
-
-
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_linked_files_and_headings_exist(page: Path) -> None:
     text = FENCED.sub("", page.read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from support import training_runs
 from support.training_runs import Running, one_line_error
 
 from transformer_mt import Translator, export, model_folder
@@ -24,9 +25,11 @@ WORDS = {
 }
 TAGS = ("<2de>", ">>fra<<")
 LANGUAGES = ("de", "fr")
-MODEL = [
-    "model=tiny", "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.norm=pre",
-    "model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.dropout=0",
+RECIPE = [
+    "model.d_model=32", "model.d_ff=64", "model.norm=pre", "model.dropout=0",
+    "tokenizer.vocab_size=300", "schedule=linear", "schedule.peak_lr=0.01",
+    "train.batch_tokens=300", "train.max_steps=240", "train.checkpoint_every=120",
+    "train.validate_every=240", "train.average_checkpoints=1", "data.workers=0",
 ]  # fmt: skip
 
 
@@ -53,14 +56,7 @@ def sources(folder: Path, part: str, tags: tuple[str, ...] = TAGS) -> str:
 
 def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
     parts = [sources(folder, part) for part in ("train", "valid", "test")]
-    recipe = [
-        "tokenizer.vocab_size=300", "schedule=linear", "schedule.peak_lr=0.01",
-        "schedule.warmup_steps=20", "train.batch_tokens=300", "train.max_steps=240",
-        "train.checkpoint_every=120", "train.validate_every=240", "train.average_checkpoints=1",
-        "train.device=cpu", "data.workers=0",
-    ]  # fmt: skip
-    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache", "data=files"]
-    return [*where, "data.src_lang=en", "data.tgt_lang=de", *parts, *MODEL, *recipe, *more]
+    return training_runs.arguments(folder, run_dir, *parts, *RECIPE, *more)
 
 
 @pytest.fixture(scope="module")

@@ -2,31 +2,20 @@
 
 import json
 from collections.abc import Callable
-from importlib.util import find_spec
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sacrebleu
-import torch
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from support import model_folders
+from support.model_folders import JOB, convert
+from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
-from transformer_mt.config import (
-    DataConfig,
-    EvaluateJob,
-    ModelConfig,
-    SearchConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainJob,
-)
+from transformer_mt.config import EvaluateJob, SearchConfig, SourceConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
-from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
 REFERENCE = [
@@ -35,6 +24,8 @@ REFERENCE = [
     "Es sind 3,5 km bis nach\u2028Hause.",
     "Bern",
 ]
+TEXT, VOCAB_SIZE = (*SOURCE, *REFERENCE) * 3, 320
+"""Of its vocabulary."""
 
 
 Json = Callable[..., Any]
@@ -50,32 +41,17 @@ def write_model(folder: Path) -> Path:
     """An untrained model in a folder; its test set is SOURCE and REFERENCE, beside the folder."""
     source = write_lines(folder.parent / "src", SOURCE)
     reference = write_lines(folder.parent / "ref", REFERENCE)
-    never = [SourceConfig(tsv="never_read.tsv")]
     test = [SourceConfig(src=source, tgt=reference)]
-    job = TrainJob(
-        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never, test=test),
-        model=ModelConfig(
-            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=1, num_decoder_layers=1
-        ),
-        decode=SearchConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5),
-    )
-    folder.mkdir()
-    model_folder.write_config(folder, job)
-    config = TokenizerConfig(vocab_size=320)
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE] * 3, config)
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary)
-    torch.manual_seed(1)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(job.model, config.vocab_size)), folder / run_layout.WEIGHTS
-    )
-    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
+    decode = SearchConfig(beam_size=3, length_penalty=1.0, max_extra_tokens=5)
+    job = replace(JOB, data=replace(JOB.data, test=test), decode=decode)
+    model_folders.write_model(folder, job, text=TEXT, size=VOCAB_SIZE)
+    convert(folder)
     return folder
 
 
 def reserve_tag(model: Path, tag: str) -> None:
     """Gives a model a vocabulary that has the tag."""
-    vocabulary = train_tokenizer([*SOURCE, *REFERENCE], TokenizerConfig(vocab_size=320), [tag])
+    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), [tag])
     (model / run_layout.TOKENIZER).write_bytes(vocabulary)
 
 

@@ -1,6 +1,8 @@
 """Model folders with tiny, untrained models, and jobs that use them."""
 
+from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.subwords.tokenizer import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines.converted_models import find_or_convert
+from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 
@@ -40,18 +44,28 @@ VOCAB_SIZE = 290
 
 
 @cache
-def vocabulary() -> bytes:
-    return train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
+def vocabulary(text: tuple[str, ...], size: int) -> bytes:
+    return train_tokenizer(text, TokenizerConfig(vocab_size=size))
 
 
-def write_model(folder: Path, job: TrainJob = JOB, seed: int = 1) -> None:
+def write_model(
+    folder: Path,
+    job: TrainJob = JOB,
+    seed: int = 1,
+    text: Sequence[str] = TEXT,
+    size: int = VOCAB_SIZE,
+) -> None:
     folder.mkdir()
     model_folder.write_config(folder, job)
-    (folder / run_layout.TOKENIZER).write_bytes(vocabulary())
+    (folder / run_layout.TOKENIZER).write_bytes(vocabulary(tuple(text), size))
     torch.manual_seed(seed)
-    ckpt.save_tensors(
-        ckpt.parameters(Transformer(job.model, VOCAB_SIZE)), folder / run_layout.WEIGHTS
-    )
+    ckpt.save_tensors(ckpt.parameters(Transformer(job.model, size)), folder / run_layout.WEIGHTS)
+
+
+def convert(folder: Path) -> None:
+    """For CTranslate2, if it is installed: otherwise the first use does so, with a message."""
+    if find_spec("ctranslate2") is not None:
+        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
 
 
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:

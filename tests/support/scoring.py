@@ -1,7 +1,11 @@
 """Scores of texts by several metrics, and texts that are worse than others."""
 
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from transformer_mt.evaluation.metrics import DEFAULT
 from transformer_mt.evaluation.scores import Score, compute_score
@@ -27,3 +31,14 @@ def perturbed(lines: Sequence[str], seed: int, share: float = 0.1) -> list[str]:
             words[i], words[i + 1] = words[i + 1], words[i]
         result.append(" ".join(words))
     return result
+
+
+def python(folder: Path, *arguments: str) -> str:
+    """Output of Python in a folder, where sacreBLEU's test sets are as well."""
+    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
+    environment = {k: v for k, v in os.environ.items() if k not in ours}
+    environment |= {"NO_COLOR": "1", "SACREBLEU": str(folder)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=True
+    )
+    return done.stdout.decode()

@@ -21,26 +21,6 @@ from transformer_mt.errors import InputError
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in an empty folder, and asserts that the folder stays empty."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-    def command(name: Command, *argv: str, job: Any = lambda job: None) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mt", *argv])
-        status = 0
-        try:
-            cli.main(name, job)
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        written = [path for path in tmp_path.rglob("*") if not path.is_dir()]
-        assert [path for path in written if path.name != "multirun.yaml"] == []
-        return status, *capfd.readouterr()
-
-    return command
-
-
 def test_model_folder_is_not_a_config_group(run: Run) -> None:
     jobs: list[Any] = []
     argv = ["model=runs/mine", "beam_size=8", 'input="a, b=c.en"', "output=out (1).de"]
@@ -155,6 +135,8 @@ def test_bad_usage_of_a_command(run: Run, name: Command, argv: list[str], part: 
 def test_invalid_values_are_bad_input(run: Run) -> None:
     for name, argv, part in (
         ("train", ["model.d_model=7"], "model.d_model=7"),
+        ("train", ["run_dir="], "run_dir is empty: set it to a folder"),
+        ("train", ["data.tgt_lang=german"], "data.tgt_lang='german' is not a language code"),
         ("train", ["train.max_tokens_per_device=9"], "train.max_tokens_per_device=9"),
         ("evaluate", ["hypotheses=[a]", "references=[a]", "metrics=[comet]"], "source=FILE"),
     ):

@@ -19,28 +19,10 @@ from transformer_mt.errors import InputError
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs mt-train in an empty folder, with a stand-in for training."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "0")
-
-    def command(*argv: str, job: Callable[[TrainJob], float | None]) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["mt-train", *argv])
-        status = 0
-        try:
-            cli.main("train", job)
-        except SystemExit as stop:
-            status = int(stop.code or 0)
-        return status, *capfd.readouterr()
-
-    return command
-
-
 def test_folders_have_the_names_of_the_swept_settings(run: Run) -> None:
     jobs: list[TrainJob] = []
     argv = ["-m", "run_dir=r", "model=tiny", "train.seed=1,2", "data.cleaning.max_tokens=64,128"]
-    status, out, err = run(*argv, job=jobs.append)
+    status, out, err = run("train", *argv, job=jobs.append)
     names = [f"data.cleaning.max_tokens={m},train.seed={s}" for s in (1, 2) for m in (64, 128)]
     assert (status, out) == (0, "")
     assert [job.run_dir for job in jobs] == [f"r/{name}" for name in names]
@@ -73,7 +55,9 @@ def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:
         done.append(job.run_dir)
 
     # The third cannot even be composed: a batch of nothing.
-    status, _, err = run("-m", "run_dir=r", "train.seed=1,2,3", "train.max_steps=5,0", job=job)
+    status, _, err = run(
+        "train", "-m", "run_dir=r", "train.seed=1,2,3", "train.max_steps=5,0", job=job
+    )
     assert (status, len(done)) == (1, 2)
     errors = [line for line in err.splitlines() if " error: " in line]
     assert errors[0].startswith("mt-train: job 1 (train.max_steps=0,train.seed=1): error: ")
@@ -98,7 +82,7 @@ def test_interrupts_and_failures_under_a_launcher_end_the_sweep(
         seeds.append(job.train.seed)
         raise error
 
-    status, out, _ = run("-m", "train.seed=1,2", job=job)
+    status, out, _ = run("train", "-m", "train.seed=1,2", job=job)
     assert (status, seeds, out) == (expected, [1], "")
 
 
@@ -133,7 +117,7 @@ SOURCES = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
 )
 def test_folders_of_any_values(run: Run, argv: list[str], expected: list[str] | None) -> None:
     folders: list[str] = []
-    run(*argv, job=lambda job: folders.append(job.run_dir))
+    run("train", *argv, job=lambda job: folders.append(job.run_dir))
     if expected is None:
         assert len(set(folders)) == len(folders) == 3
         assert all(Path(folder).parent == Path("r") for folder in folders)

@@ -1,17 +1,14 @@
 """Intervals and significance are sacreBLEU's, for any number of processes; test sets are whole."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from support.sample import sample_pairs
-from support.scoring import perturbed, score
+from support.scoring import perturbed, python, score
 
 from transformer_mt.evaluation import comparison
 from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
@@ -193,18 +190,6 @@ import json
 found = load_testset({name!r}, {langs!r})
 print(json.dumps([list(found.source), list(found.references.items())]))
 """
-
-
-def python(folder: Path, *arguments: str) -> str:
-    """Output of Python in a folder, where sacreBLEU's test sets are as well."""
-    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
-    environment = {k: v for k, v in os.environ.items() if k not in ours}
-    environment |= {"NO_COLOR": "1", "SACREBLEU": str(folder)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout
 
 
 def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: Path) -> None:

@@ -3,16 +3,13 @@
 import gzip
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
 from support.paths import MULTI30K
-from support.scoring import perturbed, score
+from support.scoring import perturbed, python, score
 
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import default_protocols, split_compounds
@@ -60,12 +57,9 @@ def sacrebleu_cli(
     files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
     for name, lines in files.items():
         (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
-    command = [sys.executable, "-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))]]
-    command += ["-i", "hyp", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4", *options]
-    ours = ("SACREBLEU_FORMAT", "SACREBLEU_SEED")
-    environment = {k: v for k, v in os.environ.items() if k not in ours}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, env=environment)
-    rows: Rows = json.loads(done.stdout)
+    command = ["-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))], "-i", "hyp"]
+    command += ["-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4", *options]
+    rows: Rows = json.loads(python(tmp_path, *command))
     return rows
 
 

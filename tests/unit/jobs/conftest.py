@@ -3,14 +3,10 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.model_folders import write_model
-
-from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
+from support.model_folders import convert, write_model
 
 
 @pytest.fixture(scope="session")
@@ -18,8 +14,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder that no test changes."""
     folder = tmp_path_factory.mktemp("models") / "untrained"
     write_model(folder)
-    if find_spec("ctranslate2") is not None:  # otherwise the first use converts, with a message
-        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
+    convert(folder)
     return folder
 
 

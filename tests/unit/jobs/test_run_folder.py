@@ -30,10 +30,9 @@ CPU = World(torch.device("cpu"))
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(logging.getLogger("transformer_mt"), "propagate", True)
-    caplog.set_level(logging.INFO, logger="transformer_mt")
-    return lambda: [record.getMessage() for record in caplog.records]
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
+    caplog.set_level(logging.INFO, "transformer_mt")
+    return lambda: caplog.messages
 
 
 def starts(folder: Path) -> list[dict[str, Any]]:
@@ -81,9 +80,12 @@ def test_kernels_are_recorded_for_the_same_processor(
     assert run_folder.recorded_kernels(tmp_path) is None
 
 
+FINGERPRINTS = {"corpus": "1", "sources": "[1]", "valid": "2", "test": "3"}
+
+
 @pytest.fixture
 def data() -> Any:
-    return SimpleNamespace(fingerprints={"corpus": "1", "valid": "2", "test": "3"}, test=["pairs"])
+    return SimpleNamespace(fingerprints=FINGERPRINTS.copy(), test=["pairs"])
 
 
 def write_started_run(folder: Path, job: TrainJob = JOB) -> None:
@@ -91,13 +93,19 @@ def write_started_run(folder: Path, job: TrainJob = JOB) -> None:
     model_folder.write_config(folder, job)
     report = folder / run_layout.CLEANING_REPORT
     report.parent.mkdir()
-    report.write_text(json.dumps({"corpus": "1", "valid": "2", "test": "3"}))
+    report.write_text(json.dumps(FINGERPRINTS))
 
 
 def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> None:
     write_started_run(tmp_path)
     for train in ({"max_steps": 7}, {"clip_norm": 1.0}, {"average_checkpoints": 2}):
         assert resume.check(tmp_path, replace(JOB, train=replace(JOB.train, **train))) == "started"
+    moved = [replace(JOB, tokenizer=replace(JOB.tokenizer, path=name)) for name in ("a", "b")]
+    model_folder.write_config(tmp_path, moved[0])
+    assert resume.check(tmp_path, moved[1]) == "started"  # the vocabulary itself is compared
+    with pytest.raises(InputError, match=r"tokenizer\.path was a, now None"):
+        resume.check(tmp_path, JOB)
+    model_folder.write_config(tmp_path, JOB)
     different = replace(JOB, train=replace(JOB.train, seed=2, max_steps=7))
     with pytest.raises(InputError, match=r"different configuration \(train\.seed was 1, now 2\): "):
         resume.check(tmp_path, different)
@@ -116,6 +124,9 @@ def test_the_state_of_a_run_folder(tmp_path: Path, data: Any) -> None:
     (tmp_path / run_layout.TEST_SCORES).write_text(to_json([SCORE]))
     assert resume.check(tmp_path, JOB, data, **done) == "finished"
     assert resume.check(tmp_path, JOB, data, steps_done=9) == "started"
+    (tmp_path / run_layout.TEST_SCORES).write_text(to_json([SCORE])[:-9])  # damaged
+    assert resume.check(tmp_path, JOB, data, **done) == "started"
+    (tmp_path / run_layout.TEST_SCORES).write_text(to_json([SCORE]))
     wider = replace(JOB, decode=replace(JOB.decode, beam_size=8))
     assert resume.check(tmp_path, wider, data, **done) == "started"
     other_test = SimpleNamespace(fingerprints={**data.fingerprints, "test": "4"}, test=["pairs"])
@@ -123,12 +134,16 @@ def test_the_state_of_a_run_folder(tmp_path: Path, data: Any) -> None:
     assert (
         resume.check(tmp_path, JOB, SimpleNamespace(fingerprints={}, test=[]), **done) == "finished"
     )
+    (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')
+    with pytest.raises(InputError, match=r"cleaning\.json is damaged: delete it"):
+        resume.check(tmp_path, JOB, data, **done)
 
 
 @pytest.mark.parametrize(
     ("changed", "drop_held_out", "remedy"),
     [
         (["valid"], True, "validation data .*or delete that folder"),
+        (["sources"], True, "number of pairs of a source.*or delete that folder"),
         (["corpus"], True, "training data .*or delete that folder"),
         (["corpus", "test"], False, "training data .*or delete that folder"),
         (["corpus", "test"], True, "training data .*restore it, and score other test sets with"),
