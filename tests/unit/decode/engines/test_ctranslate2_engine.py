@@ -2,8 +2,9 @@
 
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,18 +28,18 @@ ctranslate2 = pytest.importorskip(
 class FallbackEngine(TorchEngine):
     """A PyTorch engine that belongs to a CTranslate2 engine."""
 
+    lengths: ClassVar[list[int]] = []
+
+    def search(self, sources: Sequence[list[int]], *arguments: Any, **more: Any) -> Any:
+        self.lengths.extend(map(len, sources))
+        return super().search(sources, *arguments, **more)
+
 
 @pytest.fixture
-def fallback_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fallback_lengths() -> list[int]:
     """Lengths of the sentences that CTranslate2 has passed to the PyTorch engine so far."""
-    lengths: list[int] = []
-
-    def spy(self: FallbackEngine, sources: list[list[int]], *arguments: Any, **more: Any) -> Any:
-        lengths.extend(map(len, sources))
-        return TorchEngine.search(self, sources, *arguments, **more)
-
-    monkeypatch.setattr(FallbackEngine, "search", spy, raising=False)
-    return lengths
+    FallbackEngine.lengths.clear()
+    return FallbackEngine.lengths
 
 
 def ctranslate2_engine(
