@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from support.stores import rows
 from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -44,6 +45,6 @@ def changed(job: TrainJob, part: str, **changes: Any) -> TrainJob:
 def training_text(prepared: Prepared) -> list[Pair]:
     """The training pairs, decoded."""
     tokenizer, store = Tokenizer.load(prepared.tokenizer_model), prepared.train.sample
-    rows = [[side[i].tolist() for i in range(len(store))] for side in (store.src, store.tgt)]
-    assert {row[-1] for side in rows for row in side} == {EOS}
-    return list(map(Pair, *(tokenizer.decode(side) for side in rows)))
+    sides = rows(store.src), rows(store.tgt)
+    assert {row[-1] for side in sides for row in side} == {EOS}
+    return list(map(Pair, *map(tokenizer.decode, sides)))

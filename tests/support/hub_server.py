@@ -61,12 +61,6 @@ def serve() -> Iterator[Hub]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer()
-
-        def do_HEAD(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
             path = unquote(urlsplit(self.path).path)
             hub.requests.append(f"{self.command} {path}")
             if hub.status != 200:
@@ -97,6 +91,9 @@ def serve() -> Iterator[Hub]:
             else:
                 self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)
             for key, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
@@ -126,19 +123,8 @@ def _etag(content: bytes) -> str:
 
 
 def _info(repository: str, files: Files) -> dict[str, Any]:
-    return {
-        "_id": "1",
-        "id": repository,
-        "modelId": repository,
-        "sha": commit_of(files),
-        "private": False,
-        "gated": False,
-        "disabled": False,
-        "downloads": 0,
-        "likes": 0,
-        "tags": [],
-        "siblings": [{"rfilename": name} for name in files],
-    }
+    siblings = [{"rfilename": name} for name in files]
+    return {"id": repository, "sha": commit_of(files), "siblings": siblings}
 
 
 def _tree(files: Files) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,16 +58,12 @@ def write_tokenizer_config(folder: Path, source: str, target: str, **settings: A
     (folder / "tokenizer_config.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def random_model(
-    vocab_size: int, *, seed: int = 1, scale: float = 1.0, end: float = 0.0, **settings: Any
-) -> Any:
+def random_model(vocab_size: int, *, scale: float = 1.0, **settings: Any) -> Any:
     """A MarianMT model with the settings of OPUS-MT, random biases and norms.
 
     Args:
         vocab_size: Number of pieces; the last one is ``<pad>``, unless the settings have another.
-        seed: Seed of the weights.
         scale: Multiple of the initial weights of transformers; larger ones give peaked outputs.
-        end: Bias of ``</s>``; a larger one gives shorter translations.
         settings: Of ``MarianConfig``.
     """
     from transformers import MarianConfig, MarianMTModel
@@ -86,7 +81,7 @@ def random_model(
         "max_position_embeddings": 512,
         "dropout": 0.1,
     }
-    torch.manual_seed(seed)
+    torch.manual_seed(1)
     model = MarianMTModel(MarianConfig(**{**defaults, **settings})).eval()
     with torch.no_grad():
         for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
@@ -100,7 +95,7 @@ def random_model(
                 parameter.mul_(scale)
         for embedding in (model.get_encoder().embed_tokens, model.get_decoder().embed_tokens):
             embedding.weight[pad] = torch.randn(model.config.d_model) * 0.02
-        model.final_logits_bias[0, 0] = end
+        model.final_logits_bias[0, 0] = 0
         model.final_logits_bias[0, 1] = -30  # <unk>, as of a trained model
     generation = model.generation_config
     generation.num_beams, generation.max_length = 4, 512
@@ -109,67 +104,24 @@ def random_model(
 
 
 def generate(
-    model: Any,
-    sources: Sequence[Sequence[int]],
-    beam_size: int,
-    new_tokens: int,
-    *,
-    charge_end: bool = False,
-) -> list[list[tuple[list[int], float]]]:
-    """The translations of ``generate``, best first, without a length penalty.
+    model: Any, sources: Sequence[Sequence[int]], beam_size: int, new_tokens: int
+) -> list[list[int]]:
+    """The translations of ``generate`` without a length penalty, less the end symbol.
 
     Args:
         model: A model of ``random_model``.
         sources: Token ids with the end symbol.
-        beam_size: Beams, and translations of each source.
+        beam_size: Number of beams.
         new_tokens: Maximum number of tokens, end symbol included.
-        charge_end: Whether the end symbol that is forced at the limit counts with its
-            log-probability, as in our search. ``ForcedEOSTokenLogitsProcessor`` of transformers
-            gives it 0.
-
-    Returns:
-        For each source, tokens without the end symbol and their summed log-probability, which
-        greedy search does not have.
     """
-    pad, config = model.config.pad_token_id, model.generation_config
-
-    def end_charged(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        scores = scores.log_softmax(-1)  # renormalize_logits, before all but the end is ruled out
-        if ids.shape[1] == new_tokens:
-            ends = scores[:, :1]
-            scores = torch.full_like(scores, -math.inf)
-            scores[:, :1] = ends
-        return scores
-
-    before = config.forced_eos_token_id, config.renormalize_logits
-    more: dict[str, Any] = {"length_penalty": 0.0, "early_stopping": True}
-    if beam_size == 1:
-        more = {}
-    if charge_end:
-        config.forced_eos_token_id, config.renormalize_logits = None, False
-        more["logits_processor"] = [end_charged]
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    results: dict[int, list[tuple[list[int], float]]] = {}
-    for start in range(0, len(order), 16):
-        batch = order[start : start + 16]
-        longest = len(sources[batch[-1]])
-        ids = torch.tensor([[*sources[i], *[pad] * (longest - len(sources[i]))] for i in batch])
-        output = model.generate(
-            ids,
-            attention_mask=(ids != pad).long(),
-            num_beams=beam_size,
-            num_return_sequences=beam_size,
-            max_new_tokens=new_tokens,
-            return_dict_in_generate=True,
-            output_scores=True,
-            **more,
-        )
-        scores = [0.0] * len(output.sequences) if beam_size == 1 else output.sequences_scores
-        found = [
-            (row[: row.index(0)], float(score))
-            for row, score in zip(output.sequences[:, 1:].tolist(), scores, strict=True)
-        ]
-        for n, i in enumerate(batch):
-            results[i] = found[n * beam_size : (n + 1) * beam_size]
-    config.forced_eos_token_id, config.renormalize_logits = before
-    return [results[i] for i in range(len(sources))]
+    pad, longest = model.config.pad_token_id, max(map(len, sources))
+    ids = torch.tensor([[*source, *[pad] * (longest - len(source))] for source in sources])
+    more = {"length_penalty": 0.0, "early_stopping": True} if beam_size > 1 else {}
+    found = model.generate(
+        ids,
+        attention_mask=(ids != pad).long(),
+        num_beams=beam_size,
+        max_new_tokens=new_tokens,
+        **more,
+    )
+    return [row[: row.index(0)] for row in found[:, 1:].tolist()]

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import torch
 from hypothesis import strategies as st
@@ -24,6 +24,19 @@ class TiedError(Exception):
 
 def score(log_prob: float, tokens: Prefix, alpha: float) -> float:
     return log_prob / math.pow((5 + len(tokens) + 1) / 6, alpha)
+
+
+def path(log_probs: LogProbs, tokens: Sequence[int]) -> list[float]:
+    """The log-probability of each token of a translation, and of its end."""
+    return [log_probs(tuple(tokens[:i]))[word] for i, word in enumerate((*tokens, EOS))]
+
+
+def all_translations(log_probs: LogProbs, vocab_size: int, limit: int) -> dict[Prefix, float]:
+    """Every translation of at most ``limit`` tokens that is not ruled out, with its value."""
+    words = [word for word in range(vocab_size) if word != EOS]
+    possible = (tokens for n in range(limit + 1) for tokens in product(words, repeat=n))
+    values = {tokens: sum(path(log_probs, tokens)) for tokens in possible}
+    return {tokens: value for tokens, value in values.items() if value > -math.inf}
 
 
 def reference_search(
@@ -110,7 +123,7 @@ class TableModel:
     def __init__(self, table: Callable[[int, Prefix], list[float]], sentences: Sequence[int]):
         self.table, self.sentences = table, list(sentences)
         self.prefixes: list[list[Prefix]] = []
-        self.steps = self.room = 0
+        self.room = 0
 
     def reserve(self, steps: int) -> bool:
         assert steps > 0
@@ -119,7 +132,6 @@ class TableModel:
         return False
 
     def step(self, tokens: Tensor) -> Tensor:
-        self.steps += 1
         self.room -= 1
         assert self.room >= 0, "no room was reserved for this step"
         assert tokens.dtype == torch.int64
@@ -158,8 +170,6 @@ TABLES = st.builds(
 )
 
 
-def search(
-    table: Table, limits: Sequence[int], sentences: Sequence[int] | None = None, **settings: float
-) -> list[list[Hypothesis]]:
-    model = TableModel(table, range(len(limits)) if sentences is None else sentences)
+def search(table: Table, limits: Sequence[int], **settings: float) -> list[list[Hypothesis]]:
+    model = TableModel(table, range(len(limits)))
     return beam_search(model, limits, bos=BOS, eos=EOS, **settings)  # type: ignore[arg-type]

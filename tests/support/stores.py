@@ -1,4 +1,4 @@
-"""Token stores for tests."""
+"""Token stores for tests, and the updates of their plans."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, write_corpus
+from transformer_mt.data.subwords.tokenizer import EOS
+
+FIRST = 4
+"""The ids below are special."""
 
 
 def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
@@ -15,6 +21,31 @@ def store_of(pairs: Iterable[tuple[list[int], list[int]]]) -> TokenStore:
     rows = [*pairs]
     src, tgt = (Side.from_lists([row[side] for row in rows]) for side in (0, 1))
     return TokenStore(src, tgt)
+
+
+def rows(side: Side) -> list[list[int]]:
+    """The sequences of one side of a store."""
+    return [side[i].tolist() for i in range(len(side))]
+
+
+def numbered_store(lengths: Iterable[tuple[int, int]]) -> TokenStore:
+    """Pairs of these lengths; every token but the last is the number of the pair plus ``FIRST``."""
+    return store_of(
+        ([*[FIRST + i] * (src - 1), EOS], [*[FIRST + i] * (tgt - 1), EOS])
+        for i, (src, tgt) in enumerate(lengths)
+    )
+
+
+def epoch_of(plan: BatchPlan | ShardedPlan, epoch: int = 0) -> list[GlobalBatch]:
+    """The updates of an epoch."""
+    return [plan[epoch * plan.steps_per_epoch + i] for i in range(plan.steps_per_epoch)]
+
+
+def flip_bit(path: Path) -> None:
+    """Damages the byte in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
 def random_store(pairs: int, vocab_size: int) -> TokenStore:

@@ -12,7 +12,7 @@ from support.models import make_tokenizer, random_lines
 from transformer_mt import run_layout
 from transformer_mt.config import SearchConfig
 from transformer_mt.conversion.marian_tokenizer import normalization_gap, tokenizer_files
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS
 
 ODD_LINES = [
     *("</s> a <pad>", "<0x41><unk>", "", "  a  b ", "😀 ｘ ﬁ", "▁a", " a\xa0b", "a ▁ b"),
@@ -20,22 +20,17 @@ ODD_LINES = [
 ]
 
 
-def write(folder: Path, tokenizer: Tokenizer) -> Any:
-    """Loads the exported vocabulary."""
-    transformers = pytest.importorskip("transformers")
-    trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
-    for name, content in tokenizer_files(tokenizer, trained).items():
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    for name in run_layout.SIDE_TOKENIZERS:
-        (folder / name).write_bytes(tokenizer.serialized)
-    return transformers.AutoTokenizer.from_pretrained(folder)
-
-
 @pytest.mark.parametrize("rule", ["identity", "nmt_nfkc"])
 @pytest.mark.parametrize("kind", [{"type": "bpe"}, {"type": "unigram", "vocab_size": 310}])
 def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
+    transformers = pytest.importorskip("transformers")
     tokenizer = make_tokenizer(tmp_path, rule, **kind)
-    theirs = write(tmp_path, tokenizer)
+    trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
+    for name, content in tokenizer_files(tokenizer, trained).items():
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    for name in run_layout.SIDE_TOKENIZERS:
+        (tmp_path / name).write_bytes(tokenizer.serialized)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     lines = [*random_lines(50, 9, seed=3), *ODD_LINES]
     expected = tokenizer.encode(lines)
     assert theirs(lines).input_ids == [[*ids, EOS] for ids in expected]

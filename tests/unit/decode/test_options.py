@@ -19,7 +19,6 @@ from support.models import (
 from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
 from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -34,16 +33,6 @@ def make(tokenizer: Tokenizer) -> Make:
         return make_translator(model or random_model(), tokenizer, config)
 
     return translator
-
-
-def test_pieces_and_their_log_probabilities(make: Make, tokenizer: Tokenizer) -> None:
-    for found in make().translate_nbest(random_lines(8, 6), 3):
-        for t in found:
-            assert t.pieces[-1] == "</s>"
-            assert len(t.pieces) == len(t.piece_log_probs) == t.tokens + 1
-            assert sum(t.piece_log_probs) == pytest.approx(t.log_prob, rel=1e-5)
-            assert t.score == pytest.approx(t.log_prob / length_penalty(t.tokens + 1, 0.6))
-            assert all(value <= 0 for value in t.piece_log_probs)
 
 
 def test_joined() -> None:

@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 import sacremoses
@@ -20,14 +21,11 @@ from support.models import (
 )
 from support.search_tables import reference_search
 
-from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
-from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.translator import Translation, Translator
-from transformer_mt.model.decoder_state import DecoderState
 from transformer_mt.model.transformer import Transformer
 
 DROPPED = "\ufffd"
@@ -123,31 +121,25 @@ def test_batches_never_change_a_translation(translator: Settings) -> None:
             assert [t.score for t in found] == pytest.approx([t.score for t in alone[i]], 1e-4)
 
 
-def test_batches_hold_no_more_than_batch_tokens(
-    translator: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start, padded = Transformer.init_decoder_state, []
-
-    def spy(model: Transformer, src: Packed, beam_size: int) -> DecoderState:
+def test_batches_hold_no_more_than_batch_tokens(translator: Settings) -> None:
+    start = Transformer.init_decoder_state
+    with patch.object(Transformer, "init_decoder_state", autospec=True, side_effect=start) as spy:
+        translator(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
+    padded = []
+    for call in spy.call_args_list:
+        _, src, beam_size = call.args
         (bucket,) = src.boundaries.buckets
         padded.append(bucket.num_sequences * bucket.max_length * beam_size)
-        return start(model, src, beam_size)
-
-    monkeypatch.setattr(Transformer, "init_decoder_state", spy)
-    translator(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
     assert max(padded) <= 600
     assert len(padded) < 20
-
-
-def refuse(*_: object) -> None:
-    raise AssertionError("the model was asked")
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc"])
 def test_blank_lines_do_not_reach_the_model(
     tmp_path: Path, normalization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Transformer, "init_decoder_state", refuse)
+    asked = Mock(side_effect=AssertionError("the model was asked"))
+    monkeypatch.setattr(Transformer, "init_decoder_state", asked)
     tokenizer = make_tokenizer(tmp_path, normalization)
     lines = [*BLANK, "\u200b\ufeff", "\x01"]
     if normalization == "nmt_nfkc":
@@ -161,25 +153,16 @@ def test_blank_lines_do_not_reach_the_model(
         silent.translate(["x"])
 
 
-def test_repeated_lines_are_translated_once(
-    translator: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_lines_are_translated_once(translator: Settings) -> None:
     lines = ["the red dog", "a fox", "the red dog", "", "x" * 200, "a fox", "x" * 200]
     searching = translator(max_source_tokens=12)
     one_by_one = [[t.text for t in searching.translate_nbest([line], 3)[0]] for line in lines]
-    searched: list[list[list[int]]] = []
     search = TorchEngine.search
-
-    def spy(
-        self: TorchEngine, sources: list[list[int]], *arguments: Any, **settings: Any
-    ) -> list[list[Hypothesis]]:
-        searched.append(sources)
-        return search(self, sources, *arguments, **settings)
-
-    monkeypatch.setattr(TorchEngine, "search", spy)
-    found = searching.translate_nbest(lines, 3)
+    with patch.object(TorchEngine, "search", autospec=True, side_effect=search) as spy:
+        found = searching.translate_nbest(lines, 3)
     assert [[t.text for t in best] for best in found] == one_by_one
-    ((*parts,),) = searched
+    spy.assert_called_once()
+    parts = spy.call_args.args[1]
     assert len(parts) == len(set(map(tuple, parts))) <= 6
 
 

@@ -8,16 +8,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from transformer_mt.kernels import products
-from transformer_mt.kernels.products import (
-    HAS_ONEDNN,
-    KERNELS,
-    Linear,
-    PackedLinear,
-)
-
-
-def _has_onednn_bf16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS, Linear, PackedLinear
 
 
 def gradients(layer: nn.Linear, x: Tensor, weights: Tensor) -> list[Tensor]:
@@ -52,7 +43,7 @@ def test_values_and_gradients_equal_torch_in_float64(
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_gradients_under_autocast_equal_those_of_torch(name: str) -> None:
-    if name == "onednn" and not (HAS_ONEDNN and _has_onednn_bf16()):
+    if name == "onednn" and not (HAS_ONEDNN and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         pytest.skip("oneDNN has no bf16 products for this processor")
     torch.manual_seed(0)
     ours, theirs = Linear(6, 4), nn.Linear(6, 4)

@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.model.embedding import Embedding, sinusoids
-from transformer_mt.model.transformer import Transformer
 
 
 def positional_encoding(pos: int, d_model: int) -> list[float]:
@@ -32,16 +30,6 @@ def embed(embedding: Embedding, tokens: Tensor, positions: Tensor) -> Tensor:
     return embedding(tokens, positions, int(positions.max()) + 1)
 
 
-def test_learned_positions_are_a_separate_parameter() -> None:
-    embedding = Embedding(7, ModelConfig(d_model=6, num_heads=1, positions="learned")).double()
-    tokens, positions = torch.tensor([3, 3, 6]), torch.tensor([0, 5, 1])
-    got = embed(embedding, tokens, positions)
-    expected = math.sqrt(6) * embedding.weight[tokens] + embedding.positions[positions]
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
-    gradient, *_ = torch.autograd.grad(got.sum(), embedding.positions)
-    assert gradient.nonzero()[:, 0].unique().tolist() == [0, 1, 5]
-
-
 @pytest.mark.parametrize("d_model", [64, 256])
 def test_scaled_embeddings_have_zero_mean_and_unit_variance_at_initialization(d_model: int) -> None:
     with torch.random.fork_rng():
@@ -53,21 +41,6 @@ def test_scaled_embeddings_have_zero_mean_and_unit_variance_at_initialization(d_
     n = scaled.numel()  # five standard errors of a normal sample's mean and variance
     assert abs(float(scaled.mean())) < 5 / math.sqrt(n)
     assert abs(float(scaled.var()) - 1) < 5 * math.sqrt(2 / n)
-
-
-def test_source_target_and_output_share_one_matrix() -> None:
-    config = ModelConfig(d_model=8, d_ff=8, num_heads=2, dropout=0.0, positions="learned")
-    vocab_size = 12
-    model = Transformer(config, vocab_size)
-    with_rows = [name for name, p in model.named_parameters() if vocab_size in p.shape]
-    assert with_rows == ["embedding.weight"]
-    src = Packed.from_sequences([[4, 5]])
-    tgt = Packed.from_sequences([[6, 7]])
-    model.logits(model(Batch(src, tgt, tgt.tokens)))[:, 9].sum().backward()
-    gradient = model.embedding.weight.grad
-    assert gradient is not None
-    # Source tokens, target tokens and the token of the logit.
-    assert gradient.nonzero()[:, 0].unique().tolist() == [4, 5, 6, 7, 9]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

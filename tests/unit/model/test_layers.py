@@ -18,9 +18,8 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("p", [0.3])
-def test_dropout_drops_each_element_with_probability_p(p: float) -> None:
-    n = 4 * 250_000
+def test_dropout_drops_each_element_with_probability_p() -> None:
+    p, n = 0.3, 4 * 250_000
     out = Dropout(p)(torch.ones(n))
     kept = out != 0
     torch.testing.assert_close(out[kept].unique(), torch.tensor([1 / (1 - p)]))
@@ -58,25 +57,16 @@ def test_dropout_is_the_identity_with_p_0_or_in_eval_mode(p: float) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dropout_gradient_is_the_scaled_mask() -> None:
-    x = torch.randn(33, 7, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(33, 7, dtype=torch.float64)
-    out = Dropout(0.1)(x)
-    (out * weight).sum().backward()
-    mask = (out != 0).double() / 0.9
-    torch.testing.assert_close(x.grad, weight * mask, rtol=1e-14, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_dropout_scales_without_bias(dtype: torch.dtype) -> None:
+def test_dropout_and_its_gradient_scale_without_bias(dtype: torch.dtype) -> None:
     x = torch.full((1001,), 1.25, dtype=dtype, requires_grad=True)
     out = Dropout(0.3)(x)
     exact = torch.promote_types(dtype, torch.float32)
     assert out.dtype == exact
     assert out.max().item() == pytest.approx(1.25 / 0.7, rel=torch.finfo(exact).eps)
-    out.sum().backward()
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad, (out / 1.25).to(dtype))
+    weight = torch.randn(out.shape, dtype=exact)
+    (out * weight).sum().backward()
+    torch.testing.assert_close(x.grad, (weight * out / 1.25).to(dtype))
 
 
 def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:

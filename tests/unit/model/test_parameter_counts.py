@@ -70,16 +70,6 @@ def by_hand(c: ModelConfig, vocab_size: int) -> int:
     return embedding + learned + layers + final_norms
 
 
-def test_base_model_has_the_exact_count() -> None:
-    attention = 4 * 512 * 512
-    feed_forward = 512 * 2048 + 2048 + 2048 * 512 + 512
-    assert (attention, feed_forward) == (1_048_576, 2_099_712)
-    encoder = 6 * (attention + feed_forward + 2 * 1024)
-    decoder = 6 * (2 * attention + feed_forward + 3 * 1024)
-    assert (encoder, decoder) == (18_902_016, 25_199_616)
-    assert count(ModelConfig(), 37_000) == 18_944_000 + encoder + decoder == 63_045_632
-
-
 def test_each_row_of_table_3_matches_the_formula() -> None:
     unusual = ModelConfig(
         d_model=10, d_ff=7, num_heads=3, num_encoder_layers=2, num_decoder_layers=4, d_k=5, d_v=11,
@@ -89,14 +79,6 @@ def test_each_row_of_table_3_matches_the_formula() -> None:
         assert count(config, 37_000) == by_hand(config, 37_000)
 
 
-def implied(config: ModelConfig, millions: int) -> tuple[float, float]:
-    """Interval of vocabulary sizes with which the count rounds to ``millions``."""
-    layers, unit = count(config, 0), config.d_model
-    return (millions * 1e6 - 5e5 - layers) / unit, (millions * 1e6 + 5e5 - layers) / unit
-
-
 def test_one_vocabulary_explains_every_count_of_table_3() -> None:
-    low, high = zip(*(implied(row(name), m) for name, m in PAPER_MILLIONS.items()), strict=True)
-    assert max(low) < VOCABULARY < min(high)
     counts = {name: round(count(row(name), VOCABULARY) / 1e6) for name in PAPER_MILLIONS}
     assert counts == PAPER_MILLIONS

@@ -21,7 +21,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_jobs import changed, prepare_job, write_pairs
-from support.stores import realistic_lengths, store_of_lengths
+from support.stores import epoch_of, flip_bit, realistic_lengths, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
@@ -214,9 +214,7 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
     """Its cache may be its own: of the second machine, rank 2 or 3 of 4."""
     shutil.copytree(prepared.corpus, tmp_path / "corpus")
     (tokens,) = (tmp_path / "corpus").glob("*/src.tokens")
-    damaged = bytearray(tokens.read_bytes())
-    damaged[8] ^= 1
-    tokens.write_bytes(damaged)
+    flip_bit(tokens)
     copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus", sampler=None)
     launched = {"RANK": 2 + local_rank, "WORLD_SIZE": 4, "LOCAL_RANK": local_rank}
     for variable, value in launched.items():
@@ -279,7 +277,7 @@ def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float)
     plan = BatchPlan(stored, round(tokens / means[1]), 1)
     shape = plan_buffers(plan, tokens + room, growth=Growth(means, variances))
     sampled = grown_by_a_tenth(stored, 1, lines)
-    updates = [plan[plan.steps_per_epoch + i] for i in range(plan.steps_per_epoch)]
+    updates = epoch_of(plan, 1)
     targets = [
         sum(int(sampled.pair_lengths(chunk)[1].sum()) for chunk in update.chunks)
         for update in updates

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.stores import store_of
+from support.stores import rows, store_of
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
@@ -47,10 +47,6 @@ def share_of(store: TokenStore, pairs: list[int], step: int = 0) -> Share:
 
 def sample(sampler: PairSampler, store: TokenStore, step: int = 0) -> TokenStore:
     return sampler(share_of(store, [*range(len(store))], step)).store
-
-
-def rows(side: Side) -> list[list[int]]:
-    return [side[i].tolist() for i in range(len(side))]
 
 
 def texts(vocabulary: Path, side: Side) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import store_of, store_of_lengths
+from support.stores import FIRST, epoch_of, numbered_store, store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
@@ -15,28 +15,12 @@ from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, equal_chun
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 
-FIRST = 4  # ids below are special
-
 
 @st.composite
 def stores(draw: st.DrawFn, max_pairs: int = 60) -> TokenStore:
     """Random stores; the first source token of a pair is its index plus ``FIRST``."""
-    lengths = draw(
-        st.lists(st.tuples(st.integers(2, 12), st.integers(1, 12)), min_size=1, max_size=max_pairs)
-    )
-    return build(lengths)
-
-
-def build(lengths: list[tuple[int, int]]) -> TokenStore:
-    return store_of(
-        ([FIRST + i, *[7] * (src - 2), EOS], [*[FIRST + i] * (tgt - 1), EOS])
-        for i, (src, tgt) in enumerate(lengths)
-    )
-
-
-def plan_of_epoch(plan: BatchPlan, epoch: int = 0) -> list[GlobalBatch]:
-    start = epoch * plan.steps_per_epoch
-    return [plan[step] for step in range(start, start + plan.steps_per_epoch)]
+    lengths = st.tuples(st.integers(2, 12), st.integers(1, 12))
+    return numbered_store(draw(st.lists(lengths, min_size=1, max_size=max_pairs)))
 
 
 def indices(batch: GlobalBatch) -> list[int]:
@@ -47,10 +31,6 @@ def pairs_in(batch: Batch) -> list[int]:
     """Indices of a batch's pairs, from their first source tokens."""
     starts = batch.src.tokens[batch.src.positions == 0]
     return [int(token) - FIRST for token in starts]
-
-
-def is_placeholder(batch: Batch) -> bool:
-    return bool((batch.tgt_out == IGNORE_INDEX).all())
 
 
 @given(
@@ -65,7 +45,7 @@ def test_an_epoch_has_each_pair_once_in_batches_of_limited_size(
 ) -> None:
     store = dataclasses.replace(store, source_sizes=(len(store),))
     plan = BatchPlan(store, batch_tokens, seed, [times])
-    batches = plan_of_epoch(plan, epoch)
+    batches = epoch_of(plan, epoch)
     seen = sorted(i for batch in batches for i in indices(batch))
     assert seen == sorted([*range(len(store))] * times)
     oversized = 0
@@ -82,7 +62,7 @@ def test_an_epoch_has_each_pair_once_in_batches_of_limited_size(
 def test_batches_of_long_pairs_are_mostly_full(batch_tokens: int) -> None:
     lengths = np.random.default_rng(0).integers(180, 268, 160)
     plan = BatchPlan(store_of_lengths(lengths, lengths), batch_tokens, 1)
-    targets = [batch.num_targets for batch in plan_of_epoch(plan)]
+    targets = [batch.num_targets for batch in epoch_of(plan)]
     assert max(targets) <= max(batch_tokens, 267)
     assert np.mean(targets) > 0.6 * batch_tokens
 
@@ -91,13 +71,14 @@ def test_batches_of_long_pairs_are_mostly_full(batch_tokens: int) -> None:
 def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
     store: TokenStore, batch_tokens: int, seed: int, world_size: int, max_tokens: int
 ) -> None:
-    for batch in plan_of_epoch(BatchPlan(store, batch_tokens, seed)):
+    for batch in epoch_of(BatchPlan(store, batch_tokens, seed)):
         shares: list[list[int]] = []
         targets = 0
         for rank in range(world_size):
             shares.append([])
             parts = micro_batches(batch, max_tokens, rank, world_size)
-            if len(parts) == 1 and is_placeholder(parts[0]):  # an empty share
+            if (parts[0].tgt_out == IGNORE_INDEX).all():  # an empty share
+                assert len(parts) == 1
                 continue
             for part in parts:
                 assert (part.tgt_out != IGNORE_INDEX).all()
@@ -112,16 +93,12 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
         assert max(counts) - min(counts) <= 1
 
 
-def many_pairs(count: int, seed: int = 0) -> TokenStore:
-    lengths = np.random.default_rng(seed).integers(2, 13, (count, 2))
-    return build([(int(s), int(t)) for s, t in lengths])
-
-
 @pytest.mark.parametrize("weights", [[], [0.5, 3]])
 def test_a_batch_mixes_chunks_of_similar_lengths(weights: list[float]) -> None:
-    store = dataclasses.replace(many_pairs(2000), source_sizes=(1500, 500))
+    drawn = np.random.default_rng(0).integers(2, 13, (2, 2000))
+    store = dataclasses.replace(store_of_lengths(*drawn), source_sizes=(1500, 500))
     lengths = np.maximum(store.src.lengths, store.tgt.lengths)
-    batches = plan_of_epoch(BatchPlan(store, 400, 1, weights))
+    batches = epoch_of(BatchPlan(store, 400, 1, weights))
     within = [np.ptp(lengths[chunk]) for batch in batches for chunk in batch.chunks]
     across = [np.ptp(lengths[indices(batch)]) for batch in batches]
     assert max(within) <= 2
@@ -170,7 +147,7 @@ def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.Da
 
 
 def test_a_micro_batch_may_be_exactly_full() -> None:
-    store = build([(4, 4)] * 8)
+    store = numbered_store([(4, 4)] * 8)
     parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 16)
     assert [pairs_in(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 15)

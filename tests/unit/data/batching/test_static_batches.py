@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stores import realistic_lengths, store_of, store_of_lengths
+from support.stores import epoch_of, numbered_store, realistic_lengths, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.data.batching.plan import BatchPlan
@@ -17,18 +17,7 @@ from transformer_mt.data.batching.static_batches import (
     fill,
     plan_buffers,
 )
-from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
-
-FIRST = 4
-
-
-def build(lengths: list[tuple[int, int]]) -> TokenStore:
-    """Pairs of these lengths; every token but the last is the pair's own number."""
-    return store_of(
-        ([*[FIRST + i] * (src - 1), EOS], [*[FIRST + i] * (tgt - 1), EOS])
-        for i, (src, tgt) in enumerate(lengths)
-    )
+from transformer_mt.data.subwords.tokenizer import BOS
 
 
 def sequences(packed: Packed) -> list[list[int]]:
@@ -73,11 +62,10 @@ LENGTHS = st.lists(st.tuples(st.integers(2, 90), st.integers(2, 90)), min_size=1
 def test_each_pair_of_an_update_is_on_exactly_one_rank(
     lengths: list[tuple[int, int]], batch_tokens: int, max_tokens: int, world_size: int
 ) -> None:
-    store = build(lengths)
+    store = numbered_store(lengths)
     plan = BatchPlan(store, batch_tokens, 1)
     shape = plan_buffers(plan, max_tokens, world_size)
-    for step in range(2 * plan.steps_per_epoch):
-        batch = plan[step]
+    for batch in epoch_of(plan) + epoch_of(plan, 1):
         found = []
         for rank in range(world_size):
             buffers = buffered_batches(batch, shape, rank, world_size)
@@ -107,14 +95,14 @@ def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
 
 def test_a_token_limit_near_the_longest_pair_still_packs_several_pairs() -> None:
     """The smallest buffer is larger than the limit by the room for dummies."""
-    store = build([(128, 128)] * 40 + [(9, 9)] * 400)
+    store = numbered_store([(128, 128)] * 40 + [(9, 9)] * 400)
     shape = plan_buffers(BatchPlan(store, 2000, 1), 128)
     assert shape.src_tokens == shape.tgt_tokens == 192
     assert shape.parts < 30
 
 
 def test_pairs_that_do_not_fit_are_split_over_two_buffers() -> None:
-    store = build([(10, 10)] * 8)
+    store = numbered_store([(10, 10)] * 8)
     shape = BufferShape(src_tokens=64, tgt_tokens=64, max_length=64, parts=1)
     buffers = fill(store, np.arange(8), shape)
     assert [len(check(buffer, shape)) for buffer in buffers] == [4, 4]
@@ -122,7 +110,7 @@ def test_pairs_that_do_not_fit_are_split_over_two_buffers() -> None:
 
 def test_an_empty_share_is_a_buffer_of_dummies() -> None:
     shape = BufferShape(src_tokens=64, tgt_tokens=128, max_length=64, parts=1)
-    (buffer,) = fill(build([(3, 3)]), np.empty(0, np.int64), shape)
+    (buffer,) = fill(numbered_store([(3, 3)]), np.empty(0, np.int64), shape)
     assert check(buffer, shape) == []
     assert (buffer.tgt_out == IGNORE_INDEX).all()
     assert torch.equal(

@@ -12,6 +12,7 @@ import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
+from support.stores import rows
 from support.tokenizers import WORDS, random_lines, small_tokenizer
 
 from transformer_mt.data.batching.subword_regularization import (
@@ -25,17 +26,8 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 DRAWS = 20_000
 
 
-@pytest.fixture(scope="module")
-def bpe(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return small_tokenizer(tmp_path_factory.mktemp("bpe") / "m")
-
-
 def encoded(tokenizer: Tokenizer, texts: list[str]) -> Side:
     return Side.from_lists([[*ids, EOS] for ids in tokenizer.encode(texts)])
-
-
-def rows(side: Side) -> list[list[int]]:
-    return [side[i].tolist() for i in range(len(side))]
 
 
 def sample(tokenizer: Tokenizer, texts: list[str], strength: float, seed: int = 1) -> Side:
@@ -146,7 +138,8 @@ def test_unigram_sampling_follows_probability_to_the_alpha(word: str, alpha: flo
     agree(Counter(tuple(pieces) for _, pieces in drawn), unigram_distribution(word, alpha))
 
 
-def test_no_dropout_equals_sentencepiece_encoding(bpe: Tokenizer, tmp_path: Path) -> None:
+def test_no_dropout_equals_sentencepiece_encoding(tmp_path: Path) -> None:
+    bpe = small_tokenizer(tmp_path / "m")
     model = BPEDropout({bpe.pieces([i])[0]: score for i, score in bpe.scores().items()}, 0.0)
     letters = sorted(set("".join(WORDS)))
     draw = random.Random(1)

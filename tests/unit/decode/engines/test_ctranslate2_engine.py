@@ -2,8 +2,9 @@
 
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,32 +28,44 @@ ctranslate2 = pytest.importorskip(
 class FallbackEngine(TorchEngine):
     """A PyTorch engine that belongs to a CTranslate2 engine."""
 
+    lengths: ClassVar[list[int]] = []
+
+    def search(self, sources: Sequence[list[int]], *arguments: Any, **more: Any) -> Any:
+        self.lengths.extend(map(len, sources))
+        return super().search(sources, *arguments, **more)
+
 
 @pytest.fixture
-def fallback_lengths(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def fallback_lengths() -> list[int]:
     """Lengths of the sentences that CTranslate2 has passed to the PyTorch engine so far."""
-    lengths: list[int] = []
-
-    def spy(self: FallbackEngine, sources: list[list[int]], *arguments: Any, **more: Any) -> Any:
-        lengths.extend(map(len, sources))
-        return TorchEngine.search(self, sources, *arguments, **more)
-
-    monkeypatch.setattr(FallbackEngine, "search", spy, raising=False)
-    return lengths
+    FallbackEngine.lengths.clear()
+    return FallbackEngine.lengths
 
 
 def ctranslate2_engine(
-    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig, **more: Any
+    folder: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    config: DecodeConfig,
+    compute_type: str = "float32",
+    *,
+    needs_torch: bool = True,
 ) -> CTranslate2Engine:
-    settings = {"fallback": lambda: FallbackEngine([model], config), **more}
-    return CTranslate2Engine(folder, tokenizer, model.config, config, **settings)
+    """The engine of a model, which is converted if the folder does not exist."""
+    if not folder.exists():
+        spec = conversion.specification(model, tokenizer)
+        spec.validate()
+        spec.optimize(quantization=compute_type)
+        folder.mkdir()
+        spec.save(str(folder))
 
+    def fallback() -> FallbackEngine:
+        assert needs_torch, "PyTorch was loaded"
+        return FallbackEngine([model], config)
 
-def never_needed() -> FallbackEngine:
-    raise AssertionError("PyTorch was loaded")
-
-
-INT8: dict[str, Any] = {"fallback": never_needed, "compute_type": "int8"}
+    return CTranslate2Engine(
+        folder, tokenizer, model.config, config, fallback=fallback, compute_type=compute_type
+    )
 
 
 def ctranslate2_translator(
@@ -60,17 +73,6 @@ def ctranslate2_translator(
 ) -> Translator:
     engine = ctranslate2_engine(folder, model, tokenizer, config)
     return Translator(engine, tokenizer, PLAIN, config)
-
-
-def converted(
-    folder: Path, model: Transformer, tokenizer: Tokenizer, compute_type: str = "float32"
-) -> Path:
-    spec = conversion.specification(model, tokenizer)
-    spec.validate()
-    spec.optimize(quantization=compute_type)
-    folder.mkdir()
-    spec.save(str(folder))
-    return folder
 
 
 def with_biases(model: Transformer) -> Transformer:
@@ -97,14 +99,14 @@ def test_translations_equal_pytorch(
     tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int], name: str
 ) -> None:
     model = MODELS[name]()
-    folder = converted(tmp_path / "m", model, tokenizer)
     sources = tokenizer.encode(random_lines(25, 9))
     for beam_size, alpha, most in [(1, 0.6, 40), (4, 0, 20), (4, 1, 8), (8, 2, None)]:
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
         expected = TorchEngine([model], config).search(sources, beam_size)
-        found = ctranslate2_engine(folder, model, tokenizer, config).search(sources, beam_size)
+        engine = ctranslate2_engine(tmp_path / "m", model, tokenizer, config)
+        found = engine.search(sources, beam_size)
         for mine, other in zip(expected, found, strict=True):
             assert other[0].tokens == mine[0].tokens
             assert len(other) == len(mine) == beam_size
@@ -126,7 +128,6 @@ def test_batches_and_workers_never_change_a_translation(
     fallback_lengths: list[int],
 ) -> None:
     model = MODELS["learned"]()
-    folder = converted(tmp_path / "m", model, tokenizer)
     lines = [*random_lines(30, 12), "", " \t"]
     expected = make_translator(model, tokenizer, DecodeConfig()).translate(lines)
     for workers, batch_tokens in [(1, 1), (3, 300), (2, 10**6)]:
@@ -134,7 +135,7 @@ def test_batches_and_workers_never_change_a_translation(
         monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
         config = DecodeConfig(batch_tokens=batch_tokens)
-        translator = ctranslate2_translator(folder, model, tokenizer, config)
+        translator = ctranslate2_translator(tmp_path / "m", model, tokenizer, config)
         found = translator.translate([lines[i] for i in order])
         assert found == [expected[i] for i in order]
     assert len(fallback_lengths) < 3 * 30
@@ -150,7 +151,6 @@ def test_maximum_length_is_per_sentence(
 ) -> None:
     """Also in a batch with longer ones; translations end at it and are not cut off."""
     model = model_that_ends(2.0)
-    folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(
         beam_size=3, length_penalty=2.0, max_extra_tokens=max_extra_tokens, max_length=max_length
     )
@@ -158,7 +158,7 @@ def test_maximum_length_is_per_sentence(
     theirs, ours = (
         translator.translate_nbest(lines, 1, align=True)
         for translator in (
-            ctranslate2_translator(folder, model, tokenizer, config),
+            ctranslate2_translator(tmp_path / "m", model, tokenizer, config),
             make_translator(model, tokenizer, config),
         )
     )
@@ -178,10 +178,9 @@ def test_sentences_longer_than_the_converted_model_takes(
     for module in (conversion, ctranslate2_engine_module):
         monkeypatch.setattr(module, "SINUSOIDS", 20)
     model = MODELS["post"]()
-    folder = converted(tmp_path / "m", model, tokenizer)
     config = DecodeConfig(beam_size=4)
     lines = random_lines(30, 12)
-    found = ctranslate2_translator(folder, model, tokenizer, config).translate(lines)
+    found = ctranslate2_translator(tmp_path / "m", model, tokenizer, config).translate(lines)
     assert found == make_translator(model, tokenizer, config).translate(lines)
     assert max(fallback_lengths) >= 20
     assert len(fallback_lengths) < 30
@@ -195,8 +194,8 @@ def test_pytorch_is_not_needed_for_another_length_penalty(
     config = DecodeConfig(beam_size=beam_size, length_penalty=alpha)
     sources = tokenizer.encode(random_lines(60, 9))
     for number, model in enumerate([model_that_ends(5.0, 1.5), model_that_ends(5.0, norm="pre")]):
-        folder = converted(tmp_path / f"{number}", model, tokenizer)
-        engine = ctranslate2_engine(folder, model, tokenizer, config, fallback=never_needed)
+        folder = tmp_path / f"{number}"
+        engine = ctranslate2_engine(folder, model, tokenizer, config, needs_torch=False)
         found = engine.search(sources, 1, token_scores=False)
         expected = TorchEngine([model], config).search(sources, 1)
         assert [best.tokens for (best,) in found] == [best.tokens for (best,) in expected]
@@ -206,15 +205,15 @@ def test_pytorch_is_not_needed_for_another_length_penalty(
 def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
     """Nor where a translation does not end by itself; CTranslate2 itself scores them alike."""
     model = MODELS[name]()
-    folder = converted(tmp_path / "m", model, tokenizer, "int8")
     sources = tokenizer.encode(random_lines(25, 9))
     names = tokenizer.vocabulary
-    library = ctranslate2.Translator(str(folder), compute_type="int8")
     for beam_size, nbest, alpha, most in [(1, 1, 0.6, 40), (4, 1, 0.6, None), (4, 4, 1, 8)]:
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=9, max_length=most
         )
-        engine = ctranslate2_engine(folder, model, tokenizer, config, **INT8)
+        folder = tmp_path / "m"
+        engine = ctranslate2_engine(folder, model, tokenizer, config, "int8", needs_torch=False)
+        library = ctranslate2.Translator(str(folder), compute_type="int8")
         found = engine.search(sources, nbest)
         assert [len(best) for best in found] == [nbest] * len(sources)
         for source, best in zip(sources, found, strict=True):
@@ -249,10 +248,11 @@ def test_special_symbols_are_never_generated(
 ) -> None:
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
-    folder = converted(tmp_path / "m", model, tokenizer, compute_type)
     config = DecodeConfig(beam_size=2, max_extra_tokens=3)
-    more = INT8 if compute_type == "int8" else {}
-    engine = ctranslate2_engine(folder, model, tokenizer, config, **more)
+    exact = compute_type == "float32"
+    engine = ctranslate2_engine(
+        tmp_path / "m", model, tokenizer, config, compute_type, needs_torch=exact
+    )
     for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
         assert {*best.tokens} <= {tokenizer.vocabulary.index("x")}
-    assert len(fallback_lengths) == (0 if more else 2)
+    assert len(fallback_lengths) == (2 if exact else 0)

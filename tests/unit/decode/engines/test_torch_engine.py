@@ -102,6 +102,7 @@ def test_scores_of_search_equal_forced_decoding(
         for translation, values in zip(found, scored, strict=True):
             assert translation.piece_log_probs == pytest.approx(values, abs=1e-4)
             assert translation.log_prob == pytest.approx(sum(values), abs=1e-4)
+            assert translation.tokens == len(values) - 1
             penalty = length_penalty(len(values), 0.6)
             assert translation.score == pytest.approx(sum(values) / penalty, abs=1e-4)
 

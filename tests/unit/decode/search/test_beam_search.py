@@ -1,9 +1,6 @@
 """Beam search against enumeration of all translations, and against a reference implementation."""
 
-import math
-from collections.abc import Iterator
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -14,39 +11,18 @@ from support.search_tables import (
     BOS,
     EOS,
     TABLES,
-    LogProbs,
     Prefix,
     Table,
     TableModel,
     TiedError,
+    all_translations,
     reference_search,
     score,
     search,
 )
 from torch import Tensor
 
-from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.decode.search.beam_search import beam_search
-
-
-def all_translations(log_probs: LogProbs, vocab_size: int, limit: int) -> dict[Prefix, float]:
-    """Every translation of at most ``limit`` tokens that is not ruled out, with its value."""
-
-    def values() -> Iterator[tuple[Prefix, float]]:
-        words = [word for word in range(vocab_size) if word != EOS]
-        for length in range(limit + 1):
-            for tokens in product(words, repeat=length):
-                path = [log_probs(tokens[:i])[word] for i, word in enumerate((*tokens, EOS))]
-                yield tokens, sum(path)
-
-    return {tokens: value for tokens, value in values() if value > -math.inf}
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
-def test_length_penalty_of_gnmt(alpha: float) -> None:
-    assert length_penalty(1, alpha) == 1
-    assert length_penalty(7, alpha) == pytest.approx(2**alpha)
-    assert length_penalty(13, alpha) == pytest.approx(3**alpha)
 
 
 @given(TABLES, st.lists(st.integers(0, 3), min_size=1, max_size=3), ALPHAS, st.booleans())
@@ -66,14 +42,6 @@ def test_wide_beam_equals_enumeration(
         for h in hypotheses:
             assert h.log_prob == possible[tuple(h.tokens)]
             assert h.score == pytest.approx(score(h.log_prob, tuple(h.tokens), alpha))
-
-
-def test_enumeration_of_longer_translations() -> None:
-    table = Table(5, 4, eos_cost=0.8, ruled_out=0.0)
-    (found,) = search(table, [5], beam_size=364, alpha=0.6, nbest=364)  # 1 + 3 + 9 + … + 3⁵
-    possible = all_translations(table.of(0), 4, 5)
-    assert {tuple(h.tokens): h.log_prob for h in found} == possible
-    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
 @given(

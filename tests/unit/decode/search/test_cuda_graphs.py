@@ -5,10 +5,11 @@ the contents of a tensor are read.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -212,23 +213,22 @@ def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
 ) -> None:
     """The allocator's attempt to free memory invalidates a capture, so that it cannot be ended."""
     calls: list[str] = []
-
-    class Graph:
-        def capture_begin(self, pool: tuple[int, int], *, capture_error_mode: str) -> None:
-            calls.append(f"begin {pool}")
-
-        def capture_end(self) -> None:
-            if is_invalid and exhausted:
-                raise RuntimeError("operation failed due to a previous error during capture")
-            calls.append("end")
-
-        def pool(self) -> tuple[int, int]:
-            return (0, 7)
-
-        def replay(self) -> None:
-            calls.append("replay")
-
     exhausted: list[bool] = []
+
+    def noted(call: str) -> Callable[..., None]:
+        return lambda *_: calls.append(call)
+
+    def capture_end() -> None:
+        if is_invalid and exhausted:
+            raise RuntimeError("operation failed due to a previous error during capture")
+        calls.append("end")
+
+    graph = SimpleNamespace(
+        capture_begin=lambda pool, capture_error_mode: calls.append(f"begin {pool}"),
+        capture_end=capture_end,
+        pool=lambda: (0, 7),
+        replay=noted("replay"),
+    )
 
     def work() -> None:
         calls.append("work")
@@ -236,11 +236,11 @@ def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     for name, value in (
-        ("CUDAGraph", Graph),
+        ("CUDAGraph", lambda: graph),
         ("current_device", lambda: 1),
         ("graph_pool_handle", lambda: (0, 7)),
         ("stream", nullcontext),
-        ("default_generators", [None, Mock(graphsafe_set_state=lambda _: calls.append("reset"))]),
+        ("default_generators", [None, Mock(graphsafe_set_state=noted("reset"))]),
     ):
         monkeypatch.setattr(torch.cuda, name, value)
     monkeypatch.setattr(torch, "zeros", Mock())
@@ -248,9 +248,8 @@ def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
     monkeypatch.setattr(cuda_graphs, "_capture_stream", lambda device: device)
     monkeypatch.setattr(cuda_graphs, "_FAILED", threading.Event())
     monkeypatch.setattr(cuda_graphs, "_pool", cache(cuda_graphs._pool.__wrapped__))
-    for name in ("end", "release"):
-        what = {"end": "_cuda_endAllocateToPool", "release": "_cuda_releasePool"}[name]
-        monkeypatch.setattr(torch._C, what, lambda *_, name=name: calls.append(name + " pool"))
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", noted("end pool"))
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", noted("release pool"))
     cuda_graphs._pool(1)
     step = CudaGraphStep(work)
     step()

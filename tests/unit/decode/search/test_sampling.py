@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.search_tables import BOS, EOS, Table, TableModel
+from support.search_tables import BOS, EOS, Table, TableModel, path
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.hypothesis import Hypothesis, Prefix, length_penalty
@@ -79,10 +79,9 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
         assert together[sentence] == alone
         assert len(alone) == n
         for h in alone:
-            path = [table(sentence, tuple(h.tokens[:i]))[w] for i, w in enumerate([*h.tokens, EOS])]
-            assert h.token_log_probs == path
-            assert h.log_prob == pytest.approx(sum(path))
-            assert h.score == pytest.approx(h.log_prob / length_penalty(len(path), 0.6))
+            assert h.token_log_probs == path(table.of(sentence), h.tokens)
+            assert h.log_prob == pytest.approx(sum(h.token_log_probs))
+            assert h.score == pytest.approx(h.log_prob / length_penalty(len(h.tokens) + 1, 0.6))
             assert len(h.tokens) <= limit
             assert EOS not in h.tokens
 

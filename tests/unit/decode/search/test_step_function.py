@@ -1,11 +1,20 @@
 """Constraints against enumeration of all translations that obey them."""
 
-from itertools import product
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, score
+from support.search_tables import (
+    ALPHAS,
+    BOS,
+    EOS,
+    TABLES,
+    Prefix,
+    Table,
+    TableModel,
+    all_translations,
+    path,
+    score,
+)
 
 from transformer_mt.decode.engines import engine
 from transformer_mt.decode.hypothesis import Hypothesis
@@ -37,20 +46,14 @@ def test_wide_beam_equals_enumeration(
     table: Table, limit: int, alpha: float, min_lengths: list[int], n: int
 ) -> None:
     table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
-    words = [word for word in range(table.vocab_size) if word != EOS]
-    width = sum(len(words) ** length for length in range(limit + 1))
+    width = sum((table.vocab_size - 1) ** length for length in range(limit + 1))
     size = len(min_lengths)
     prefixes = [engine.Prefix()] * size
     model = ConstrainedStep(TableModel(table, range(size)), prefixes, min_lengths, n, EOS)
     found = constrained(model, [limit] * size, width, alpha)
     for sentence, (min_length, hypotheses) in enumerate(zip(min_lengths, found, strict=True)):
-        log_probs = table.of(sentence)
-        expected = {}
-        for length in range(limit + 1):
-            for tokens in product(words, repeat=length):
-                if obeys(tokens, min_length, n):
-                    steps = [log_probs(tokens[:i])[w] for i, w in enumerate((*tokens, EOS))]
-                    expected[tokens] = sum(steps)
+        possible = all_translations(table.of(sentence), table.vocab_size, limit)
+        expected = {t: value for t, value in possible.items() if obeys(t, min_length, n)}
         got = {tuple(h.tokens): h.log_prob for h in hypotheses}
         # Where every word would repeat, a translation may be shorter than the minimum.
         assert {t: v for t, v in got.items() if len(t) >= min_length} == expected
@@ -76,9 +79,7 @@ def test_prefix_is_forced_and_scored(
         assert [h.tokens for h in found] == [[*prefix, *h.tokens] for h in free]
         assert [h.log_prob for h in found] == [paid + h.log_prob for h in free]
     assert all(h.tokens[: len(prefix)] == prefix for h in found)
-    for h in found:
-        path = [table(0, tuple(h.tokens[:i]))[w] for i, w in enumerate((*h.tokens, EOS))]
-        assert h.token_log_probs == path
+    assert all(h.token_log_probs == path(table.of(0), h.tokens) for h in found)
 
 
 def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None:
