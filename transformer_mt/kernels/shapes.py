@@ -18,8 +18,8 @@ from transformer_mt.config import ModelConfig
 _CPU_TOKENS = 8192
 
 _LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Lengths of sequences in attention; longer ones are multiples of the last. With AVX-512, the softmax
-of fewer than 16 keys takes several times as long as that of 16."""
+"""Lengths of sequences in attention; longer ones are multiples of the last. With AVX-512, the
+softmax of fewer than 16 keys takes several times as long as that of 16."""
 
 _BUCKET_COST = 5000
 """Pairs of positions whose attention costs as much as the kernels of one more bucket."""
