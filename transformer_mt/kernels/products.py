@@ -50,7 +50,7 @@ KERNELS = {
     ),
 }
 """Kernels by name: PyTorch's choice, the same for a gradient that is laid out transposed, which
-Intel's processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
+some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
 
 
 class Linear(nn.Linear):
