@@ -327,8 +327,9 @@ class Trainer:
         if metrics is None or state.best is None:
             return
         value, lines = metrics[config.best_by], scored_lines(metrics, config.best_by)
-        if lines == state.best_lines and is_better(state.best, value, config.best_by):
-            best = self._monitor.format_metric(config.best_by, state.best)
+        best, final = (self._monitor.format_metric(config.best_by, x) for x in (state.best, value))
+        better = is_better(state.best, value, config.best_by) and best != final  # as printed
+        if better and lines == state.best_lines:
             self._monitor.note(
                 f"  better on the validation set: the checkpoint of update {state.best_step:,} "
                 f"({best}); the same command with train.final=best makes it the model"

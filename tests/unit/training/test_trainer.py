@@ -338,6 +338,7 @@ def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path
     [
         ({}, 2.9, 5, [16, 20, 24], True),  # the fifth score is that of the average
         ({}, 3.1, 5, [16, 20, 24], False),
+        ({}, 2.999, 5, [16, 20, 24], False),  # the log shows both as 3.00
         ({"average_checkpoints": 1}, 9, 4, [24], True),
         ({"final": "best"}, 9, 4, [12], False),
     ],

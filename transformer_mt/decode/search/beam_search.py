@@ -205,11 +205,11 @@ class BeamState:
         """Marks sentences as done that have W finished hypotheses, or whose N best are certain.
 
         The latter is exact: log-probabilities only decrease, so the score of a live beam is bounded
-        by its log-probability over the penalty of the maximum length.
+        by its log-probability over the penalty of the maximum length (−inf if none is live).
         """
-        best = self._log_probs.amax(1)
-        bound = best.double() / length_penalty((self._max_lengths + 1).double(), self._alpha)
-        self.done |= (self._num_finished >= self._beam_size) | (best == -torch.inf)
+        best = self._log_probs.amax(1).double()
+        bound = best / length_penalty((self._max_lengths + 1).double(), self._alpha)
+        self.done |= self._num_finished >= self._beam_size
         self.done |= self._finished[:, -1, 0] >= bound
 
     def _continuations(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
