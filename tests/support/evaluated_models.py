@@ -14,7 +14,7 @@ from support.model_folders import JOB, convert
 from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, SearchConfig, SourceConfig, TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]

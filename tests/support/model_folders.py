@@ -22,7 +22,7 @@ from transformer_mt.config import (
     TrainJob,
     TranslateJob,
 )
-from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.request import EngineRequest

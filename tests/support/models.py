@@ -10,7 +10,8 @@ import torch
 from support.search_tables import LogProbs, Prefix
 from transformer_mt.batch import Packed
 from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator

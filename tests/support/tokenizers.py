@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 
 WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über", "rot", "rote", "Haus"]
 

@@ -26,7 +26,7 @@ from transformer_mt.config import (
     TrainConfig,
     TrainJob,
 )
-from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 

@@ -41,14 +41,16 @@ from transformer_mt.data.store.token_store import (
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
-    MAX_TRAINER_BYTES,
     Tokenizer,
     add_tags,
+    vocabulary_checksum,
+    vocabulary_files,
+)
+from transformer_mt.data.subwords.vocabulary_training import (
+    MAX_TRAINER_BYTES,
     reservoir_sample,
     train_tokenizer_on_file,
     trainer_lines,
-    vocabulary_checksum,
-    vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs

@@ -22,7 +22,8 @@ from transformer_mt import Translator, model_folder, run_layout
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
-from transformer_mt.data.subwords.tokenizer import EOS, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 

@@ -21,7 +21,8 @@ from transformer_mt.config import (
 from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag

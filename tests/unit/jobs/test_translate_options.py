@@ -19,7 +19,7 @@ from transformer_mt import Translator, model_folder, run_layout
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
-from transformer_mt.data.subwords.tokenizer import train_tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job

@@ -19,7 +19,8 @@ from transformer_mt.config import (
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.store.encode import EncodeChunk
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 
 WORDS = ["Haus", "Füchse", "springt", "rot", "über"]

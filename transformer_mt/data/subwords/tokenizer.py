@@ -7,27 +7,20 @@ the pieces of both, as in MarianMT, or of the source, those of the target being 
 """
 
 import hashlib
-import io
-import random
 import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
 import sentencepiece as spm
 
 from transformer_mt import files, run_layout
-from transformer_mt.config import TokenizerConfig
 from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError, first_line
-
-T = TypeVar("T")
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
@@ -41,16 +34,6 @@ _TAG = re.compile(r">>[^<>\s]+<<")
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
-
-MAX_TRAINER_BYTES = 4192
-"""SentencePiece's trainer leaves longer lines out. A larger ``max_sentence_length`` is no way out:
-a unigram model of a word of 500,000 characters fails (0.2.3)."""
-
-_TRAINER_PARTS = re.compile(r".{1,1047}(?: |\Z)|.{1,1048}", re.DOTALL)
-"""Parts of a line that fit whatever the characters, cut after a space where there is one."""
-
-_RESERVED = "▅"
-"""SentencePiece's trainer leaves out lines with this character, too."""
 
 
 class Tokenizer:
@@ -282,77 +265,3 @@ def one_line(text: str) -> str:
     No-break spaces stay: French needs them.
     """
     return "" if is_blank(text) else text.translate(_BREAKS_TO_SPACES)
-
-
-def train_tokenizer(
-    lines: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()
-) -> bytes:
-    """Trains a SentencePiece model on all lines, long ones in parts; blank ones are skipped.
-
-    Args:
-        lines: Sentences of both languages, e.g. a sample of the training data.
-        config: Type and size of the model. The caller samples the corpus, with
-            ``reservoir_sample``: SentencePiece 0.2.3 samples differently in each process, whatever
-            its seed.
-        tags: Symbols to reserve; text never contains them.
-
-    Returns:
-        The serialised SentencePiece model, its normalisation rule included.
-
-    Raises:
-        InputError: The text is too small for ``config.vocab_size``, or there is none.
-    """
-    model = io.BytesIO()
-    try:
-        spm.SentencePieceTrainer.train(
-            sentence_iterator=chain.from_iterable(map(trainer_lines, lines)),
-            model_writer=model,
-            model_type=config.type,
-            vocab_size=config.vocab_size,
-            character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback,
-            normalization_rule_name=config.normalization,
-            shuffle_input_sentence=False,
-            pad_id=PAD,
-            unk_id=UNK,
-            bos_id=BOS,
-            eos_id=EOS,
-            minloglevel=2,
-            control_symbols=[*tags],
-        )
-    except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2] or "every training line is empty"
-        reason = reason.replace(" with --character_coverage option", "")
-        raise InputError(
-            f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
-        ) from None
-    return model.getvalue()
-
-
-def trainer_lines(text: str) -> list[str]:
-    """A text as lines that SentencePiece's trainer accepts: one, or none if it is blank.
-
-    A text of more than ``MAX_TRAINER_BYTES`` is cut, between words unless a word is as long.
-    """
-    line = one_line(text).replace(_RESERVED, " ")
-    if len(line) <= MAX_TRAINER_BYTES // 4 or len(line.encode()) <= MAX_TRAINER_BYTES:
-        return [] if is_blank(line) else [line]
-    return [part for part in _TRAINER_PARTS.findall(line) if not is_blank(part)]
-
-
-def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:
-    """Trains a SentencePiece model on the lines of a file; see ``train_tokenizer``."""
-    with text.open(encoding="utf-8", newline="\n") as lines:
-        return train_tokenizer((line.removesuffix("\n") for line in lines), config, tags)
-
-
-def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
-    """Uniform sample of at most ``size`` items, in memory for ``size`` items (Algorithm R)."""
-    rng = random.Random(seed)
-    sample: list[T] = []
-    for number, item in enumerate(items):
-        if number < size:
-            sample.append(item)
-        elif (position := rng.randrange(number + 1)) < size:
-            sample[position] = item
-    return sample

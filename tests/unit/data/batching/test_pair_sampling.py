@@ -12,7 +12,8 @@ from transformer_mt.config import TokenizerConfig
 from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
 from transformer_mt.data.batching.pair_sampling import PairSampler, Share
 from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 
 LINES = [f"{line.lower()}." for line in random_lines(400)]

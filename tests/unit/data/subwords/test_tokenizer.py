@@ -1,35 +1,19 @@
-"""The tokenizer: round trips, and vocabularies that are reproducible."""
+"""The tokenizer: special symbols, round trips, and models that are refused."""
 
-import hashlib
 import io
-import random
 import re
 import unicodedata
 from pathlib import Path
 
-import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
-from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.store.workers import run_in_process
-from transformer_mt.data.subwords.tokenizer import (
-    BOS,
-    EOS,
-    PAD,
-    UNK,
-    Tokenizer,
-    one_line,
-    reservoir_sample,
-    train_tokenizer,
-    trainer_lines,
-)
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<0x0A>", "<mask>"]
-TYPES = ["bpe", "unigram"]
 
 
 def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
@@ -71,73 +55,6 @@ def test_settings_of_the_model(tmp_path: Path) -> None:
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
         tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
         assert tokenizer.pieces(tokenizer.encode(["Ω"])[0])[1:] == expected
-
-
-def digests(seeds: tuple[int, ...]) -> list[list[str]]:
-    """For each kind and size of sample, the vocabulary of each seed."""
-    draw = random.Random(1)
-    # Lines that share few words, so that another sample is another vocabulary.
-    text = ["".join(draw.choices("abcdefg h", k=12)) for _ in range(800)]
-    rows = []
-    for kind, size in (("bpe", 120), ("bpe", 800), ("unigram", 120)):
-        config = TokenizerConfig(type=kind, vocab_size=290)
-        samples = [reservoir_sample(text, size, seed) for seed in seeds]
-        models = [train_tokenizer(sample, config) for sample in samples]
-        rows.append([hashlib.sha256(model).hexdigest() for model in models])
-    return rows
-
-
-def test_a_seed_gives_one_vocabulary() -> None:
-    """In this and another process, after another seed, with all the text and with a sample."""
-    first = digests((1, 2, 1))
-    for (one, two, again), sampled in zip(first, (True, False, True), strict=True):
-        assert one == again
-        assert (one != two) == sampled  # the seed only chooses the sample
-    assert [[two, one] for one, two, _ in first] == run_in_process(digests, (2, 1))
-
-
-@pytest.mark.parametrize("size", [1, 9, 11])
-def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
-    samples = [reservoir_sample(iter(range(10)), size, seed) for seed in range(3000)]
-    assert all(len(set(sample)) == min(size, 10) for sample in samples)
-    counts = [sum(item in sample for sample in samples) / 3000 for item in range(10)]
-    assert counts == pytest.approx([min(1, size / 10)] * 10, abs=0.05)
-    assert reservoir_sample(range(10), size, 1) == samples[1]
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_an_impossible_size_is_an_error_with_advice(kind: str) -> None:
-    for size, advice in (
-        (8, r"is smaller .* 8 vs \d+\. Increase .* decrease character_coverage\."),
-        (5000, r"too high .* to a value <= \d+\."),
-    ):
-        with input_error(rf"tokenizer\.vocab_size={size}: Vocabulary size {advice}$"):
-            train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size, type=kind))
-    for text in ([], ["", " ", "\t", "\u2028"]):
-        with input_error(": every training line is empty$"):
-            train_tokenizer(text, TokenizerConfig(type=kind))
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_lines_that_sentencepiece_would_leave_out_count(tmp_path: Path, kind: str) -> None:
-    """100,000 letters without a space; a character that SentencePiece reserves."""
-    letters = "".join(map(chr, range(0x430, 0x450)))
-    line = "".join(random.Random(1).choices(letters, k=100_000))
-    text = ["ein Hund", line, *["猫 ▅ 犬"] * 3]
-    tokenizer = small_tokenizer(tmp_path / "m", text, vocab_size=400, type=kind)
-    assert {*letters, *"猫犬"} <= {*"".join(tokenizer.vocabulary)}
-
-
-@given(st.text(st.sampled_from("a é猫😀\t\u2028"), max_size=40), st.integers(1, 1000))
-def test_lines_of_the_trainer_have_all_of_the_text(text: str, times: int) -> None:
-    line = one_line(text * times)
-    found = trainer_lines(text * times)
-    assert all(0 < len(part.encode()) <= 4192 and part.strip() for part in found)
-    if len(line.encode()) <= 4192:
-        assert found == [line] * bool(line)
-    assert "".join("".join(found).split()) == "".join(line.split())
-    if found and max(map(len, line.split(" "))) < 1000:  # no word is cut
-        assert " ".join(found).split() == line.split()
 
 
 def refusal(path: Path) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from transformer_mt.config import TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import Tokenizer, train_tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.decode.lines.long_lines import split_long
 
 
