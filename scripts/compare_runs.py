@@ -6,6 +6,7 @@ A row is a run: the best validation (of ``train.best_by``) and the scores of the
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 from tabulate import tabulate
@@ -18,13 +19,16 @@ from transformer_mt.files import read_json
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    rows = []
-    for folder in parser.parse_args().folders:
+    folders, rows = parser.parse_args().folders, []
+    for folder in folders:
         for info in sorted(folder.rglob(run_layout.RUN_INFO)):
             best = read_json(info, {"starts": list}).get("end", {}).get("best", {})
             row = {"run": info.parent, f"best valid {best.get('metric', '')}": best.get("score")}
             tested = read_scores(info.parent / run_layout.TEST_SCORES) or []
             rows.append(row | {f"test {score.label}": score.score for score in tested})
+    if not rows:
+        names = ", ".join(map(str, folders))
+        sys.exit(f"compare_runs.py: error: no runs of mt-train in {names}: check the name")
     print(tabulate(rows, headers="keys", tablefmt="plain", floatfmt=".2f"))
 
 

@@ -4,6 +4,7 @@ import logging
 from pkgutil import resolve_name
 
 from transformer_mt.config import TranslateJob
+from transformer_mt.data.text.lines import read_blocks
 from transformer_mt.distributed.environment import env_size
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
@@ -32,8 +33,11 @@ def translate_document(job: TranslateJob) -> InputStats:
     document: Document = resolve_name(DOCUMENT_FORMATS[job.document_format])()
     processor = LineProcessor(job, document=document)
     name = job.input or "standard input"
-    with open_input(job.input) as stream:
-        content = stream.read()
+    if job.input is None:
+        with open_input(None) as stream:
+            content = stream.read()
+    else:
+        content = b"".join(read_blocks(job.input))
     try:
         lines = [line.encode() for line in document.read(content, *processor.languages)]
     except InputError as error:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -152,3 +153,9 @@ def test_real_sweep_its_table_and_one_more_job(tmp_path: Path) -> None:
         lines = (Path(name) / "metrics.jsonl").read_text().splitlines()
         (valid,) = (r for r in map(json.loads, lines) if r["split"] == "valid")
         assert best == f"{valid['nll']:.2f}"
+
+
+def test_a_table_of_no_runs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare_runs.py", str(tmp_path / "tabel3")])
+    with pytest.raises(SystemExit, match=r"no runs of mt-train in .*/tabel3: check the name"):
+        runpy.run_path(str(ROOT / "scripts/compare_runs.py"), run_name="__main__")

@@ -1,5 +1,6 @@
 """mt-translate with documents: formats, encodings, messages, one-line errors."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ PAGE = (
 IN_CAPITALS = (
     '<html lang="de">\n<p>THE <b title="A FOX">DOG</b> JUMPS<br>A <code>fox</code>\n<pre>the</pre>'
 )
+COMPRESSED = gzip.compress(PAGE.encode(), mtime=0)
 Run = Callable[..., bytes]
 
 
@@ -134,6 +136,12 @@ def test_bytes_that_are_no_letters_stay(run: Run) -> None:
         (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
         (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
+        (
+            COMPRESSED[:-9],
+            {"name": "page.html.gz", "format": "html"},
+            "page.html.gz: damaged or incomplete after line",
+        ),
+        (COMPRESSED, {}, "page.html is compressed: decompress it with zcat"),
         (b"", {"prefix": "p"}, "prefix applies to whole lines: it cannot be used with format=html"),
         (b"", {"nbest": 2}, "nbest=2 needs format=jsonl"),
         (b"", {"ranks": 2}, "several ranks cannot share a document"),
