@@ -26,8 +26,9 @@ class OptimizerConfig(Checked, prefix="optimizer."):
     eps: float = number(1e-9, above=0)
     """ε in the denominator of Adam's update (§5.3)."""
     weight_decay: float = number(0.0, at_least=0)
-    """Decoupled weight decay of the weight matrices. Each update multiplies them by 1 − learning
-    rate × weight decay."""
+    """Decoupled weight decay of the weight matrices (none in the paper). Each update multiplies
+    them by 1 − learning rate × weight decay. With the high learning rates of short runs, 0.3 made
+    `multi30k` and `everyday` 2 to 3 BLEU better."""
 
 
 @dataclass(kw_only=True, frozen=True)
