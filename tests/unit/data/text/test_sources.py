@@ -380,11 +380,20 @@ def test_sample_in_both_directions() -> None:
         ({"tsv": "a", "split": "train"}, "split belongs to a source of kind hub"),
         ({"sample": "dev"}, "sample='dev' is not one of: train, valid, test"),
         ({"tsv": "a", "tgt_column": "de"}, "tgt_column='de': a TSV column is a number"),
+        ({"tsv": "a", "tag": "2fr"}, "tag='2fr': a tag is written <…> or >>…<<"),
+        ({"tsv": "a", "tag": "<2 fr>"}, "without spaces"),
+        ({"tsv": "a", "tag": "<unk>"}, "a tag is written"),
+        ({"tsv": "a", "tag": "<0x41>"}, "a tag is written"),
+        ({"tsv": "a", "tgt_lang": "fr"}, "needs a tag, which tells the model .* as tag: <2fr>"),
+        ({"tsv": "a", "tag": "<x>", "tgt_lang": "french!"}, "tgt_lang of a data source"),
+        ({"tsv": "a", "tag": "<x>", "tgt_lang": "en"}, "are both 'en'"),
+        ({"tsv": "a", "tag": "<2de>", "tgt_lang": "fr"}, "another .* this tag has tgt_lang=de"),
     ],
 )
 def test_invalid_sources(values: dict[str, str], message: str) -> None:
     with input_error(message):
-        SourceConfig(**values)
+        train = [SourceConfig(tsv="b", tag="<2de>"), SourceConfig(**values)]
+        DataConfig(src_lang="en", tgt_lang="de", train=train)
 
 
 def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
