@@ -10,7 +10,7 @@ import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.errors import input_error
 
-from transformer_mt.config import CleaningConfig, TrainConfig, TrainJob
+from transformer_mt.config import CleaningConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
@@ -36,8 +36,7 @@ def job(tmp_path: Path) -> TrainJob:
     }
     sets = {name: [write_pairs(tmp_path / f"{name}.tsv", texts[name])] for name in texts}
     cleaning = CleaningConfig(max_tokens=64, deduplicate=True)
-    job = prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
-    return dataclasses.replace(job, train=TrainConfig(max_tokens_per_device=64))
+    return prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
 
 
 @pytest.fixture

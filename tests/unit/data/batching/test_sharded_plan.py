@@ -16,7 +16,6 @@ from support.polling import wait_until
 from support.stores import epoch_of, flip_bit, numbered_corpus, realistic_lengths, store_of_lengths
 
 from transformer_mt.config import DataConfig, SourceConfig
-from transformer_mt.data.batching.micro_batches import split_batch
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
@@ -43,13 +42,12 @@ def pairs_of(update: GlobalBatch) -> Any:
 cases = st.tuples(st.integers(0, 2**63 - 1), st.integers(50, 300), st.integers(1, 12))
 
 
-@given(cases, st.integers(1, 200), st.integers(0, 6), st.integers(1, 9))
-def test_an_epoch_has_each_pair_once_for_any_shards_and_ranks(
+@given(cases, st.integers(1, 200), st.integers(0, 6))
+def test_an_epoch_has_each_pair_once_for_any_number_of_shards(
     tmp_path_factory: pytest.TempPathFactory,
     case: tuple[int, int, int],
     batch_tokens: int,
     epoch: int,
-    world_size: int,
 ) -> None:
     seed, pairs, num_shards = case
     corpus = random_corpus(tmp_path_factory.mktemp("corpus"), seed % 1000, pairs, num_shards)
@@ -57,10 +55,8 @@ def test_an_epoch_has_each_pair_once_for_any_shards_and_ranks(
     plan = ShardedPlan(corpus, batch_tokens, seed)
     seen: list[int] = []
     for batch in epoch_of(plan, epoch):
-        whole = sorted(np.concatenate(batch.chunks))
-        assert whole
-        shares = split_batch(batch, world_size)
-        assert sorted(i for share in shares for part in share for i in part) == whole
+        whole = np.concatenate(batch.chunks)
+        assert len(whole)
         assert batch.num_targets == batch.store.tgt.lengths[whole].sum()
         seen += pairs_of(batch).tolist()
     assert sorted(seen) == list(range(pairs))
