@@ -13,19 +13,16 @@ from typing import Any
 
 import pytest
 import sentencepiece as spm
-import torch
-from support.model_folders import JOB, VOCAB_SIZE, write_model
+from support.errors import input_error
+from support.model_folders import JOB, VOCAB_SIZE, vocabulary, write_model
 from support.paths import ROOT
 from support.tokenizers import random_lines
 
 from transformer_mt import Translator, model_folder, run_layout
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 
 pytest.importorskip("ctranslate2")
 TRAINED = ROOT / "tests/e2e/fixtures/run_2_3"
@@ -75,14 +72,13 @@ def test_what_argos_translate_cannot_do_is_refused(
 ) -> None:
     for number, normalization in enumerate(("moses", "moses_lowercase")):
         write_model(tmp_path / f"{number}", job(normalization=normalization))
-        with pytest.raises(InputError, match=rf"needs data\.normalization={normalization}, which"):
+        with input_error(rf"needs data\.normalization={normalization}, which"):
             export(tmp_path / f"{number}", tmp_path / "out")
     write_model(tmp_path / "tagged")
     tagged = train_tokenizer(random_lines(), TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
     (tmp_path / "tagged" / run_layout.TOKENIZER).write_bytes(tagged)
-    with pytest.raises(InputError, match="needs tags such as <2de>, which") as caught:
+    with input_error("needs tags such as <2de>, which"):
         export(tmp_path / "tagged", tmp_path / "out")
-    assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
     assert not caplog.records
     write_model(tmp_path / "nfc", job(normalization="nfc"))
@@ -91,19 +87,12 @@ def test_what_argos_translate_cannot_do_is_refused(
 
 
 def write_two_vocabularies(folder: Path) -> None:
-    config = replace(JOB.model, tied_embeddings="decoder")
-    folder.mkdir()
-    model_folder.write_config(folder, replace(JOB, model=config))
-    settings, greek = TokenizerConfig(vocab_size=VOCAB_SIZE), str.maketrans("abcdehst", "αβγδεησθ")
-    for name, lines in zip(
-        run_layout.SIDE_TOKENIZERS,
-        (random_lines(), [line.translate(greek) for line in random_lines()]),
-        strict=True,
-    ):
-        (folder / name).write_bytes(train_tokenizer(lines, settings))
-    torch.manual_seed(1)
-    model = Transformer(config, VOCAB_SIZE, VOCAB_SIZE)
-    ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
+    write_model(folder, replace(JOB, model=replace(JOB.model, tied_embeddings="decoder")))
+    (folder / run_layout.TOKENIZER).unlink()
+    greek = str.maketrans("abcdehst", "αβγδεησθ")
+    sides = random_lines(), [line.translate(greek) for line in random_lines()]
+    for name, lines in zip(run_layout.SIDE_TOKENIZERS, sides, strict=True):
+        (folder / name).write_bytes(vocabulary(tuple(lines), VOCAB_SIZE))
 
 
 ARGOS = """

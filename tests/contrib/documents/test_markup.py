@@ -3,20 +3,19 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.documents import Capitals
+from support.errors import input_error
 from support.tokenizers import small_tokenizer
 
 from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
 from transformer_mt.contrib.documents.tag_placement import restore_markup
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.lines.alignment import source_word_ids
-from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
 
 NUMBERS = [str(number) for number in range(10, 100)]
@@ -174,80 +173,54 @@ def test_markup_is_complete_and_nested_for_any_alignment(line: str, data: st.Dat
     assert _nested(found)
 
 
-class Reversing:
-    """Translates by turning the order of words round."""
+class Recorder(Capitals):
+    """Turns the order of words round, too; keeps the lines of each call and its ``align``."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def split_tag(self, line: str) -> tuple[str, str]:
-        return split_tag(line, self.tokenizer.tags)
-
-    def languages(self, tag: str) -> tuple[str, str]:
-        return "en", "de"
+        super().__init__(reverse=True)
+        self.calls: list[tuple[list[str], bool]] = []
 
     def translate_nbest(
         self, lines: Sequence[str], nbest: int, *, align: bool = False
     ) -> list[list[Translation]]:
-        self.seen += lines
-
-        def one(line: str) -> Translation:
-            words = line.split()
-            links = [(i, len(words) - 1 - i) for i in range(len(words))]
-            return Translation(
-                " ".join(reversed(words)), 1.0, 2, alignment=links if align else None
-            )
-
-        return [[one(line)] * nbest for line in lines]
-
-
-class Lengths:
-    """A vocabulary in which 77 is one piece."""
-
-    tags = ("<2de>", "<b>")
-
-    def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [[1] if line == "77" else [1, 2] for line in lines]
-
-    def normalize(self, line: str) -> str:
-        return line
-
-
-def markup_translator(inner: Reversing, normalization: str = "none") -> MarkupTranslator:
-    inner.tokenizer = cast(Tokenizer, Lengths())
-    inner.normalizer = Normalizer(normalization, "en", "de")
-    return MarkupTranslator(inner)
+        self.calls.append((list(lines), align))
+        return super().translate_nbest(lines, nbest, align=align)
 
 
 def test_a_tag_is_no_markup() -> None:
-    inner = Reversing()
-    found = markup_translator(inner).translate_nbest(["<b> x", "<b> <i>x</i> y", "<b> {a}"], 1)
-    assert [best[0].text for best in found[::2]] == ["x <b>", "{a}"]  # which has no text
-    assert inner.seen == ["<b> x", "<b> x y"]
+    inner = Recorder()
+    inner.split_tag = lambda line: split_tag(line, ["<2de>", "<b>"])
+    found = MarkupTranslator(inner).translate_nbest(["<b> x", "<b> <i>x</i> y", "<b> {a}"], 1)
+    assert [best[0].text for best in found[::2]] == ["X <B>", "{a}"]  # which has no text
+    assert inner.calls == [(["<b> x"], False), (["<b> x y"], True)]
 
 
 def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
-    inner = Reversing()
+    inner = Recorder()
     lines = ["x y", "x <b>y</b>", "", "{a} <br/> 5", "x {n}"]
-    found = markup_translator(inner).translate_nbest(lines, 2)
-    expected = ["y x", "<b>y</b> x", "", "{a} <br/> 5", "{n} x"]
+    known = {"77": [1]}  # the vocabulary has it as one piece
+    inner.tokenizer.encode = lambda lines: [known.get(line, [1, 2]) for line in lines]
+    found = MarkupTranslator(inner).translate_nbest(lines, 2)
+    expected = ["Y X", "<b>Y</b> X", "", "{a} <br/> 5", "{n} X"]
     assert [{t.text for t in best} for best in found] == [{text} for text in expected]
     assert list(map(len, found)) == [2, 2, 2, 1, 2]  # the fourth has no letters: as it is
-    assert inner.seen == ["x y", "", "x y", "x 77"]  # 77: what the vocabulary knows best
+    assert inner.calls == [(["x y", ""], False), (["x y", "x 77"], True)]
     assert found[1][0].alignment is None
 
 
 def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> None:
     """Otherwise the alignment, which is between words that the model reads, is off by one."""
-    inner = Reversing()
-    inner.normalizer = Normalizer("none", "en", "de")
+    inner = Recorder()
     inner.tokenizer = small_tokenizer(tmp_path / "model", normalization="nmt_nfkc")
     MarkupTranslator(inner).translate_nbest(["it´s a\u200bb <b>c</b>"], 1)
-    (ids,) = inner.tokenizer.encode(inner.seen)
-    assert len(inner.seen[0].split()) == 5
+    ((line,), _) = inner.calls[-1]
+    (ids,) = inner.tokenizer.encode([line])
+    assert len(line.split()) == 5
     assert source_word_ids(inner.tokenizer, ids)[-1] == 4
 
 
 def test_normalization_that_changes_words_is_refused() -> None:
-    with pytest.raises(InputError, match="moses_lowercase"):
-        markup_translator(Reversing(), "moses_lowercase")
+    inner = Recorder()
+    inner.normalizer = Normalizer("moses_lowercase", "en", "de")
+    with input_error("moses_lowercase"):
+        MarkupTranslator(inner)

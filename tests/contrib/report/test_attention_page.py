@@ -1,5 +1,6 @@
 """The weights of a sentence reach the page and the image as the model has them."""
 
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -7,18 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.tokenizers import small_tokenizer
+from support.errors import input_error
+from support.model_folders import JOB, write_model
 
-from transformer_mt import Evaluator, model_folder, run_layout
-from transformer_mt import checkpoint as ckpt
-from transformer_mt.config import (
-    DataConfig,
-    EvaluateJob,
-    ModelConfig,
-    SearchConfig,
-    SourceConfig,
-    TrainJob,
-)
+from transformer_mt import Evaluator, model_folder
+from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.report.attention import (
     MAX_PIECES,
     Attention,
@@ -27,11 +21,8 @@ from transformer_mt.contrib.report.attention import (
     tiles,
     to_data,
 )
-from transformer_mt.contrib.report.pages import attention_page
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.errors import InputError
 from transformer_mt.model import attention_maps as model_maps
-from transformer_mt.model.transformer import Transformer
 
 LINES = ["the dog didn't run .", "the street was wide .", "der Hund lief $nicht$ .", "die Straße"]
 SENTENCE = "The dog didn't run <b>$x$</b> ."
@@ -40,20 +31,9 @@ SENTENCE = "The dog didn't run <b>$x$</b> ."
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An untrained model of two encoder layers and one decoder layer."""
-    folder = tmp_path_factory.mktemp("model")
-    tokenizer = small_tokenizer(folder / run_layout.TOKENIZER, LINES * 3, vocab_size=310)
-    never = [SourceConfig(tsv="never_read.tsv")]
-    job = TrainJob(
-        data=DataConfig(src_lang="en", tgt_lang="de", train=never, valid=never),
-        model=ModelConfig(
-            d_model=16, d_ff=32, num_heads=2, num_encoder_layers=2, num_decoder_layers=1
-        ),
-        decode=SearchConfig(beam_size=2, max_extra_tokens=3),
-    )
-    model_folder.write_config(folder, job)
-    torch.manual_seed(1)
-    network = Transformer(job.model, tokenizer.vocab_size)
-    ckpt.save_tensors(ckpt.parameters(network), folder / run_layout.WEIGHTS)
+    folder = tmp_path_factory.mktemp("parent") / "model"
+    job = replace(JOB, model=replace(JOB.model, num_encoder_layers=2))
+    write_model(folder, job, text=LINES * 3, size=310)
     return folder
 
 
@@ -114,18 +94,10 @@ def test_image_has_a_heat_map_for_every_layer_and_head(
         assert next(drawn, None) is None
 
 
-def test_the_page_escapes_the_sentence(model: Path) -> None:
-    html = attention_page(attend(model))
-    assert "The dog didn&#39;t run &lt;b&gt;$x$&lt;/b&gt; ." in html
-    assert "<b>$" not in html
-
-
 def test_too_long_sentence_is_refused(model: Path) -> None:
-    with pytest.raises(
-        InputError, match=rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"
-    ):
+    with input_error(rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"):
         attend(model, "dog " * 201)
     evaluator = opened(model, "dog " * 20)
     evaluator.translator._max_source_tokens = 10
-    with pytest.raises(InputError, match="too long for this model"):
+    with input_error("too long for this model"):
         compute_attention(evaluator)

@@ -42,22 +42,15 @@ def test_a_report_of_a_model(
 def test_attention_without_report_scores_nothing(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page, image = tmp_path / "a.html", tmp_path / "a.png"
-    commands.evaluate(
-        EvaluateJob(
-            model=str(model),
-            attention="It's 3.5 km.",
-            attention_html=str(page),
-            attention_png=str(image),
-            device="cpu",
-        )
-    )
+    page, image, sentence = tmp_path / "a.html", tmp_path / "a.png", "It's <b>$x$</b>."
+    outputs = {"attention_html": str(page), "attention_png": str(image)}
+    commands.evaluate(EvaluateJob(model=str(model), attention=sentence, device="cpu", **outputs))
     network, tokenizer, job = model_folder.load_model(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     out, err = capsys.readouterr()
-    assert out == translator.translate(["It's 3.5 km."])[0] + "\n"
+    assert out == translator.translate([sentence])[0] + "\n"
     assert err == f"mt-eval: wrote {page}\nmt-eval: wrote {image}\n"
-    assert "It&#39;s 3.5 km." in page.read_text(encoding="utf-8")
+    assert "It&#39;s &lt;b&gt;$x$&lt;/b&gt;." in page.read_text(encoding="utf-8")
     assert image.read_bytes().startswith(b"\x89PNG")
 
 

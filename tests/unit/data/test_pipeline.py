@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
@@ -27,7 +26,6 @@ from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode, token_store
 from transformer_mt.data.store.encode import EncodeChunk
-from transformer_mt.data.store.token_store import Corpus
 from transformer_mt.data.text.sources import Pair
 
 CHUNK = 7
@@ -68,12 +66,8 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def left_in_cache(job: TrainJob) -> set[str]:
     """Kinds of files in the cache, except complete vocabularies and locks."""
-    names = {path.name for path in Path(job.cache_dir).glob("*")}
-    return {
-        name.replace("-", ".").split(".")[-1] if "." in name else name.split("-")[0]
-        for name in names
-        if not name.endswith(".lock")
-    } - {"tokenizer"}
+    paths = Path(job.cache_dir).glob("*")
+    return {path.suffix or path.name.partition("-")[0] for path in paths} - {".lock", "tokenizer"}
 
 
 def usable() -> list[Pair]:
@@ -215,24 +209,12 @@ def start_and_wait(job: TrainJob, workers: int) -> subprocess.Popen[str]:
     return process
 
 
-def children(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in listed.read_text().split()] if listed.exists() else []
-
-
-def is_running(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_killed_run_resumes_from_its_chunks(job: TrainJob, workers: int) -> None:
     process = start_and_wait(job, workers)
-    helpers = children(process.pid)
     process.kill()
-    assert process.wait() == -signal.SIGKILL, process.stderr and process.stderr.read()
-    wait_until(lambda: not any(is_running(pid) for pid in helpers))
-    assert len(helpers) >= workers or not Path("/proc/self/task").exists()
+    _, errors = process.communicate(timeout=30)  # of its workers, too, which end by themselves
+    assert process.returncode == -signal.SIGKILL, errors
     assert "corpus" not in left_in_cache(job)
     chunks = sorted(Path(job.cache_dir).glob("corpus-*.chunks/*.npz"))
     assert len(chunks) >= 4
@@ -261,7 +243,7 @@ def test_ctrl_c_ends_all_processes(job: TrainJob) -> None:
     assert process.returncode == -signal.SIGINT
     assert errors.endswith("KeyboardInterrupt\n")  # of this script, which does not catch it
     assert "SpawnProcess" not in errors  # no worker prints one of its own
-    assert left_in_cache(job) == {"chunks"}
+    assert left_in_cache(job) == {".chunks"}
 
 
 def test_an_interrupted_merge_is_repeated_from_the_chunks(
@@ -275,7 +257,7 @@ def test_an_interrupted_merge_is_repeated_from_the_chunks(
         patch.setattr(prepare_module, "write_corpus", killed)
         with pytest.raises(SystemExit):
             prepare(job)
-    assert left_in_cache(job) == {"chunks"}
+    assert left_in_cache(job) == {".chunks"}
     (chunks,) = Path(job.cache_dir).glob("*.chunks")
     unfinished = chunks.with_name(f".{chunks.stem}.0123abcd.tmp")
     unfinished.mkdir()
@@ -302,7 +284,7 @@ def test_a_truncated_file(job: TrainJob, tmp_path: Path) -> None:
     (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
     with input_error(r"b\.tsv\.gz: damaged or incomplete after line \d+"):
         prepare(job)
-    assert left_in_cache(job) == {"chunks"}  # it may have been the connection to its disk
+    assert left_in_cache(job) == {".chunks"}  # it may have been the connection to its disk
 
 
 @contextmanager
@@ -355,11 +337,10 @@ def test_a_complete_entry_needs_no_lock(job: TrainJob) -> None:
 def test_a_store_of_another_version_is_left_alone(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = prepare(job).corpus
-    before = content(first)
+    first = prepare(job)
+    before = content(first.corpus)
     monkeypatch.setattr(token_store, "FORMAT", 99)
-    second = prepare(job).corpus
-    assert second != first
-    (offsets,) = second.glob("*/src.offsets")
-    assert len(Corpus.load(second)) == len(np.fromfile(offsets, np.int64)) - 1
-    assert content(first) == before
+    second = prepare(job)
+    assert second.corpus != first.corpus
+    assert len(second.train) == len(first.train)
+    assert content(first.corpus) == before

@@ -177,22 +177,3 @@ def test_languages_of_a_source() -> None:
     assert data.tags == {"<2en>": ("de", "en")}
     normalizer = Normalizer.of(data)
     assert (normalizer.of_tag("<2en>").src_lang, normalizer.of_tag("").src_lang) == ("de", "en")
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ({"tag": "2fr"}, "tag='2fr': a tag is written <…> or >>…<<"),
-        ({"tag": "<2 fr>"}, "without spaces"),
-        ({"tag": "<unk>"}, "a tag is written"),
-        ({"tag": "<0x41>"}, "a tag is written"),
-        ({"tgt_lang": "fr"}, "needs a tag, which tells the model .* such as tag: <2fr>"),
-        ({"tag": "<x>", "tgt_lang": "french!"}, "tgt_lang of a data source"),
-        ({"tag": "<x>", "tgt_lang": "en"}, "are both 'en'"),
-        ({"tag": "<2de>", "tgt_lang": "fr"}, "another source with this tag has tgt_lang=de"),
-    ],
-)
-def test_invalid_tags_are_refused(source: dict[str, str], message: str) -> None:
-    with input_error(message):
-        train = [SourceConfig(tsv="a", tag="<2de>"), SourceConfig(tsv="b", **source)]
-        DataConfig(src_lang="en", tgt_lang="de", train=train)

@@ -225,15 +225,12 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
 
 
 def test_copies_of_a_pair_in_an_epoch_are_sampled_apart(sampled: Prepared) -> None:
-    """A source of weight 3 is not the same sentences three times; on any number of ranks."""
+    """A source of weight 3 is not the same sentences three times."""
     iterator = iterator_of(sampled, weights=(1.0, 3.0))
-    ranks = [iterator_of(sampled, weights=(1.0, 3.0), rank=rank, size=3) for rank in range(3)]
     by_number: dict[str, list[Sequences]] = {}
     tokenizer = Tokenizer(sampled.tokenizer_model)
     for step in range(1, iterator.steps_per_epoch + 1):
-        pairs = content(read(iterator, step)[0])
-        assert pairs == sum((content(read(rank, step)[0]) for rank in ranks), Counter())
-        for pair in pairs.elements():
+        for pair in content(read(iterator, step)[0]).elements():
             number = tokenizer.decode([list(pair[1])])[0].split()[0]
             by_number.setdefault(number, []).append(pair)
     copies = [pairs for pairs in by_number.values() if len(pairs) > 1]

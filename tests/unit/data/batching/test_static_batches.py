@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.stores import epoch_of, numbered_store, realistic_lengths, store_of_lengths
@@ -106,13 +105,3 @@ def test_pairs_that_do_not_fit_are_split_over_two_buffers() -> None:
     shape = BufferShape(src_tokens=64, tgt_tokens=64, max_length=64, parts=1)
     buffers = fill(store, np.arange(8), shape)
     assert [len(check(buffer, shape)) for buffer in buffers] == [4, 4]
-
-
-def test_an_empty_share_is_a_buffer_of_dummies() -> None:
-    shape = BufferShape(src_tokens=64, tgt_tokens=128, max_length=64, parts=1)
-    (buffer,) = fill(numbered_store([(3, 3)]), np.empty(0, np.int64), shape)
-    assert check(buffer, shape) == []
-    assert (buffer.tgt_out == IGNORE_INDEX).all()
-    assert torch.equal(
-        buffer.src.boundaries.cu_seqlens, torch.tensor([0, 32, 64], dtype=torch.int32)
-    )

@@ -22,38 +22,30 @@ BAD = {
 }
 
 
-def names_of(config: CleaningConfig) -> list[str]:
-    return [f.name for f in active_filters(config)]
-
-
 def cleaner_of(config: CleaningConfig, src_lang: str = "en", tgt_lang: str = "de") -> Cleaner:
     return Cleaner(DataConfig(src_lang=src_lang, tgt_lang=tgt_lang, cleaning=config))
 
 
-def cleaner(**changes: object) -> Cleaner:
-    thresholds: dict[str, object] = {
-        "drop_garbled": True,
-        "drop_markup": True,
-        "drop_identical": True,
-        "max_character_repeats": 5,
-        "max_word_repeats": 3,
-        "min_word_length": 2,
-        "min_script_share": 0.5,
-    }
-    return cleaner_of(CleaningConfig(**{**thresholds, **changes}))  # type: ignore[arg-type]
+@pytest.fixture
+def strict() -> Cleaner:
+    switches = dict.fromkeys(("drop_garbled", "drop_markup", "drop_identical"), True)
+    repeats = {"max_character_repeats": 5, "max_word_repeats": 3}
+    return cleaner_of(
+        CleaningConfig(**switches, **repeats, min_word_length=2, min_script_share=0.5)
+    )
 
 
-def test_a_pair_counts_for_the_first_filter_that_drops_it() -> None:
+def test_a_pair_counts_for_the_first_filter_that_drops_it(strict: Cleaner) -> None:
     """Most of these pairs would be dropped by a later filter too."""
-    assert {name: cleaner().check_text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
-    assert cleaner().check_text("a good sentence", "ein guter Satz") is None
+    assert {name: strict.check_text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
+    assert strict.check_text("a good sentence", "ein guter Satz") is None
 
 
-def test_one_bad_side_is_enough() -> None:
+def test_one_bad_side_is_enough(strict: Cleaner) -> None:
     bad_sides = {name: BAD[name][0] for name in BAD if name != "identical"}
     for name, bad in (bad_sides | {"repeated_words": "so so so so"}).items():
-        assert cleaner().check_text("good", bad) == name  # good in both languages
-        assert cleaner().check_text(bad, "good") == name
+        assert strict.check_text("good", bad) == name  # good in both languages
+        assert strict.check_text(bad, "good") == name
 
 
 def test_each_side_is_tested_for_its_own_language() -> None:
@@ -67,9 +59,8 @@ def test_each_side_is_tested_for_its_own_language() -> None:
 def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = cleaner_of(CleaningConfig(max_tokens=10))
     assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]
-    lengths = [(10, 1), (11, 1), (1, 11)]
-    assert [plain.check_lengths(*two) for two in lengths] == [None, "length", "length"]
-    assert names_of(CleaningConfig()) == ["empty", "length"]
+    assert plain.check_lengths(10, 1) is None
+    assert [f.name for f in active_filters(CleaningConfig())] == ["empty", "length"]
 
 
 @pytest.mark.parametrize(
@@ -123,18 +114,6 @@ def test_merged_reports_equal_the_report_of_the_whole() -> None:
     read = CleaningReport(config, whole.to_json())
     assert read.to_json() == whole.to_json()
     assert read.to_table() == whole.to_table()
-
-
-def test_table_lists_active_filters_and_fits_a_terminal() -> None:
-    config = CleaningConfig(max_ratio=2.25, deduplicate_sources=True)
-    report = CleaningReport(config)
-    report.total = 1_000_000_000
-    report.dropped = dict.fromkeys(report.dropped, 60_000_000)
-    _, *lines = report.to_table().splitlines()
-    assert [line.split()[0] for line in lines] == [*names_of(config), "kept"]
-    assert max(map(len, lines)) <= 80
-    assert all("60,000,000" in line and " 6.00%" in line for line in lines[:-1])
-    assert lines[-1].split()[1:3] == ["760,000,000", "76.00%"]
 
 
 def test_every_setting_belongs_to_one_filter() -> None:

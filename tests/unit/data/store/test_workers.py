@@ -77,39 +77,6 @@ def test_items_are_read_a_few_ahead() -> None:
     assert num_read < 20
 
 
-ENDLESS = """
-import time
-from transformer_mt.data.store.workers import map_ordered
-try:
-    for _ in map_ordered(time.sleep, [0, 0, 600, 600], 2):
-        print("started", flush=True)
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-def interrupted(program: str, send: Callable[[int, int], None]) -> str:
-    """The standard error of a program that is interrupted once it has started."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout
-    assert process.stdout.readline() == "started\n"
-    send(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert out.endswith("interrupted\n")
-    assert process.returncode == 0
-    return err
-
-
-def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
-    assert interrupted(ENDLESS, os.kill) == ""  # the workers get no signal
-
-
 UNFINISHED = """
 from functools import partial
 from transformer_mt.data.store.workers import map_ordered, run_in_process
@@ -135,7 +102,18 @@ except KeyboardInterrupt:
     "call", ["list(map_ordered(task, [{}, {}], 2))", "run_in_process(task, {})"]
 )
 def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str) -> None:
-    interrupted(UNFINISHED.replace("MAP", call), os.killpg)  # as a terminal does
+    process = subprocess.Popen(
+        [sys.executable, "-c", UNFINISHED.replace("MAP", call)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "started\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, _ = process.communicate(timeout=60)  # no worker has kept the output open
+    assert out.endswith("interrupted\n")
+    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("processes", ["several", "one"])

@@ -194,6 +194,9 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 CARD = """---
 configs:
+- config_name: cs-en
+  data_files:
+  - {split: train, path: cs-en/train-*}
 - config_name: de-en
   data_files:
   - {split: train, path: de-en/train-*}
@@ -204,13 +207,12 @@ configs:
   - {split: train, path: fr-en/train-*}
 ---
 """
-
-
 SPLITS = ("train", "validation", "test")
 
 
 def wmt_like(folder: Path) -> str:
-    """A folder in the form of the hub's wmt/wmt14."""
+    """Two configurations of a dataset in the form of the hub's wmt/wmt14, as ``hf download
+    --include`` leaves them: without the first one that the card names."""
     for split, rows in zip(SPLITS, (HELLO * 5000, HELLO, HELLO[:1]), strict=True):
         write_parquet(folder / f"de-en/{split}-00000-of-00001.parquet", translations(rows))
     french = {"translation": [{"en": "a", "fr": "b"}]}
@@ -219,14 +221,16 @@ def wmt_like(folder: Path) -> str:
     return str(folder)
 
 
-def test_hub_folder_with_configs(hub_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_hub_folder_with_some_configs(hub_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = wmt_like(hub_cache / "wmt14")
-    sources = [SourceConfig(hub=folder, config="de-en", split=split) for split in SPLITS]
-    assert pairs(*sources) == HELLO * 5000 + HELLO + HELLO[:1]
+    german = SourceConfig(hub=folder, config="de-en", split="validation", revision="v1")
+    assert pairs(*(replace(german, split=split) for split in SPLITS)) == HELLO * 5001 + HELLO[:1]
     french = SourceConfig(hub=folder, config="fr-en", split="train")
     assert pairs(french, langs="fr-en") == [("b", "a")]
     assert "no column 'de', only: translation.en, translation.fr" in error_of(french)
     assert capfd.readouterr().out == ""
+    Path(folder, "README.md").unlink()
+    assert pairs(german) == HELLO
 
 
 def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
@@ -264,20 +268,6 @@ def test_code_in_a_hub_folder_is_not_run(hub_cache: Path) -> None:
 
 
 REMOTE = SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")
-
-
-def test_hub_folder_with_one_of_its_configs(hub_cache: Path) -> None:
-    """What ``hf download --include 'de-en/*' …`` leaves, with and without the README."""
-    folder = hub_cache / "wmt14"
-    wmt_like(folder)
-    czech = "- config_name: cs-en\n  data_files:\n  - {split: train, path: cs-en/train-*}\n"
-    write(folder / "README.md", CARD.replace("configs:\n", f"configs:\n{czech}"))
-    source = SourceConfig(hub=str(folder), config="de-en", split="validation", revision="v1")
-    assert pairs(source) == HELLO
-    (folder / "README.md").unlink()
-    assert pairs(source) == HELLO
-    cut = SourceConfig(hub=str(folder), config="cs-en", split="train")
-    assert "'cs-en'" in error_of(cut)
 
 
 def mirrored(mirror: Path) -> DataConfig:
@@ -379,17 +369,6 @@ def test_sample_in_both_directions() -> None:
     assert "it has no en-fr" in error_of(source, langs="en-fr")
 
 
-def test_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own").mkdir()
-    two = SourceConfig(src="a.en", tgt="a.de")
-    assert two.paths == {"src": tmp_path / "a.en", "tgt": tmp_path / "a.de"}
-    assert two.with_absolute_paths().tgt == str(tmp_path / "a.de")
-    own, remote = (SourceConfig(hub=name, split="train") for name in ("own", "wmt/wmt14"))
-    assert (own.paths, remote.paths) == ({"hub": tmp_path / "own"}, {})
-    assert remote.with_absolute_paths() == remote
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -401,11 +380,20 @@ def test_paths_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"tsv": "a", "split": "train"}, "split belongs to a source of kind hub"),
         ({"sample": "dev"}, "sample='dev' is not one of: train, valid, test"),
         ({"tsv": "a", "tgt_column": "de"}, "tgt_column='de': a TSV column is a number"),
+        ({"tsv": "a", "tag": "2fr"}, "tag='2fr': a tag is written <…> or >>…<<"),
+        ({"tsv": "a", "tag": "<2 fr>"}, "without spaces"),
+        ({"tsv": "a", "tag": "<unk>"}, "a tag is written"),
+        ({"tsv": "a", "tag": "<0x41>"}, "a tag is written"),
+        ({"tsv": "a", "tgt_lang": "fr"}, "needs a tag, which tells the model .* as tag: <2fr>"),
+        ({"tsv": "a", "tag": "<x>", "tgt_lang": "french!"}, "tgt_lang of a data source"),
+        ({"tsv": "a", "tag": "<x>", "tgt_lang": "en"}, "are both 'en'"),
+        ({"tsv": "a", "tag": "<2de>", "tgt_lang": "fr"}, "another .* this tag has tgt_lang=de"),
     ],
 )
 def test_invalid_sources(values: dict[str, str], message: str) -> None:
     with input_error(message):
-        SourceConfig(**values)
+        train = [SourceConfig(tsv="b", tag="<2de>"), SourceConfig(**values)]
+        DataConfig(src_lang="en", tgt_lang="de", train=train)
 
 
 def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,13 +416,19 @@ def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         fingerprint(SourceConfig(tsv=str(tmp_path / "pipe.tsv")))
 
 
-def test_fingerprint_of_hub_folder_and_sample(tmp_path: Path) -> None:
+def test_fingerprint_of_hub_folder_and_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = {"hub": "wmt/none", "config": "de-en", "split": "train", "revision": "v1"}
     assert fingerprint(SourceConfig(**names)) == names
     source = SourceConfig(hub=wmt_like(tmp_path), config="de-en", split="train")
     first = fingerprint(source)
     assert json.loads(json.dumps(first)) == first == fingerprint(source)
     assert {Path(file["path"]).name for file in first["hub"]} >= {"README.md"}
+    monkeypatch.chdir(tmp_path.parent)
+    relative = replace(source, hub=tmp_path.name)
+    assert fingerprint(relative) == first
+    assert relative.with_absolute_paths() == source
     write_parquet(tmp_path / "de-en/train-00000-of-00001.parquet", translations(HELLO))
     assert first != fingerprint(source)
     sample = {"sample": "train", "version": files.SAMPLE_VERSION}
