@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.evaluated_models import write_lines
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
 
@@ -43,9 +44,7 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "in"
-    path.write_text("".join(f"{line}\n" for line in LINES))
-    return path
+    return Path(write_lines(tmp_path / "in", LINES))
 
 
 @pytest.fixture
@@ -93,11 +92,6 @@ def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **se
 
 def text_of(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def write_lines(path: Path, lines: list[str]) -> str:
-    path.write_text(text_of(lines))
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +227,7 @@ def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> Non
     if split == "sentences":
         pytest.importorskip("sentencex", reason="sentencex is not installed")
     settings = {"split": split}
-    source.write_text("".join(f"{line}\n" for line in MARKED))
+    write_lines(source, MARKED)
     plain = run(model=str(second), **settings).splitlines()
     kept = run(model=str(second), markup="keep", **settings).splitlines()
     assert kept[2:4] == plain[2:4]
@@ -250,27 +244,11 @@ def test_alignment(untrained: Path, run: Run) -> None:
     assert any(row["translations"][0]["alignment"] for row in rows)
 
 
-@pytest.mark.parametrize(("key", "lines"), [("prefix", 0), ("score", 4), ("prefix", 6)])
-def test_aligned_file_of_a_different_length(
-    untrained: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str, lines: int
-) -> None:
-    path = write_lines(source.with_name("aligned"), ["a"] * lines)
-    settings: dict[str, Any] = {"model": str(untrained), "input": str(source), key: path}
-    message = error_of(capfd, output=str(source.with_name("out")), **settings)
-    assert message.startswith(f"{key}={path} has {lines} line(s), but the input has 5: ")
-    assert sorted(p.name for p in source.parent.iterdir()) == ["aligned", "in"]
-    with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
-        commands.translate(TranslateJob(device="cpu", **settings))
-
-
-def test_invalid_aligned_files(untrained: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(untrained), "input": str(source)}
-    missing = source.with_name("missing")
-    assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
-    assert "must be a file" in error_of(capfd, score=str(source.parent), **settings)
-    latin = source.with_name("latin")
-    latin.write_bytes(b"a\n\xe4\n" * 9)
-    assert f"{latin}, line 2: not valid UTF-8" in error_of(capfd, score=str(latin), **settings)
+def test_a_stream_that_ends_before_its_aligned_file(untrained: Path, source: Path) -> None:
+    path = write_lines(source.with_name("aligned"), ["a"] * 6)
+    job = TranslateJob(model=str(untrained), input=str(source), prefix=path, device="cpu")
+    with pytest.raises(InputError, match=r"has 6 line\(s\), but the input has 5: "):
+        commands.translate(job)
 
 
 @pytest.mark.parametrize(
