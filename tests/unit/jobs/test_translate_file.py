@@ -20,6 +20,7 @@ from support.model_folders import TEXT, translate_lines
 from support.paths import ROOT
 from support.training_runs import start_ranks
 
+from transformer_mt import compose
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.distributed.world import World
@@ -246,12 +247,10 @@ def test_a_job_whose_chunks_are_all_finished_only_joins_them(
 
 
 KILLED = """
-import os, signal, sys
-from transformer_mt import translate_file
-from transformer_mt.config import TranslateJob
+import os, signal
+from transformer_mt.cli.entry_points import translate
 from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 
-CHUNK_LINES["cpu"] = 10
 process_bytes = LineProcessor.process_bytes
 
 def die(self, raw, first_line, stats):
@@ -259,10 +258,9 @@ def die(self, raw, first_line, stats):
         os.kill(os.getpid(), signal.SIGKILL)
     return process_bytes(self, raw, first_line, stats)
 
+CHUNK_LINES["cpu"] = 10
 LineProcessor.process_bytes = die
-translate_file(TranslateJob(
-    model=sys.argv[1], input=sys.argv[2], output=sys.argv[3], device="cpu", engine="torch"
-))
+translate()
 """
 
 
@@ -272,14 +270,14 @@ def test_killed_command_resumes(
     source, target = tmp_path / "in", tmp_path / "out"
     lines = [*TEXT[:33], "", "a \ufffd"]
     source.write_bytes("\n".join(lines).encode().replace("\ufffd".encode(), b"\xff"))
-    paths = [str(untrained), str(source), str(target)]
+    argv = [f"model='{untrained}'", f"input='{source}'", f"output='{target}'"]
+    argv += ["device=cpu", "engine=torch"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    killed = subprocess.run([sys.executable, "-c", KILLED, *paths], env=environment, check=False)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *argv], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert not target.exists()
     capfd.readouterr()
-    job = TranslateJob(model=paths[0], input=paths[1], output=paths[2], device="cpu")
-    commands.translate(job)
+    commands.translate(compose(argv, "translate"))
     assert "mt-translate: resuming: 20 of 35 lines are done\n" in capfd.readouterr().err
     assert target.read_text().split("\n") == [*translate_lines(untrained, lines), ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]

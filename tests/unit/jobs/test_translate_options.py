@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,8 +23,7 @@ from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs.chunk_folder import ChunkFolder
-from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -270,47 +268,38 @@ def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
 
 
 def test_settings_that_change_the_output_make_a_different_job(
-    tmp_path: Path,
-    second: Path,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, second: Path, source: Path
 ) -> None:
-    monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
     model, path = tmp_path / "tagged", write_lines(tmp_path / "aligned", ["a"] * 5)
     data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
     write_model(model, replace(JOB, data=data))
     tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
     (model / run_layout.TOKENIZER).write_bytes(tokenizer)
 
-    def new(**settings: Any) -> bool:
-        own = {"model": str(model), "input": str(source), "output": str(tmp_path / "out")}
-        job = TranslateJob(**{**own, "device": "cpu", "engine": "torch", **settings})
-        try:
-            commands.translate(job)
-            return False
-        except InputError:
-            shutil.rmtree(tmp_path / "out.parts")
-            commands.translate(job)
-            return True
+    def output_settings(**settings: Any) -> Any:
+        own = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
+        found = LineProcessor(TranslateJob(**own)).output_settings()
+        assert json.loads(json.dumps(found)) == found  # as job.json has them
+        return found
 
-    assert not new()
-    assert "resuming" not in capsys.readouterr().err
-    assert not new(batch_tokens=99)
-    assert "resuming: 5 of 5 lines are done" in capsys.readouterr().err
+    usual = output_settings()
+    assert output_settings(batch_tokens=99) == usual
     for settings in (
         {"beam_size": 1},
         {"tag": "<2de>"},
         {"model": str(second)},
-        {"model": str(second), "ensemble": [str(second)]},
         {"compute_type": "bfloat16"},
-        {"sampling": True},
-        {"sampling": True, "seed": 2},
         {"score": path},
-        {"format": "jsonl", "alignment": True},
+        {"format": "jsonl"},
         {"markup": "keep"},
     ):
-        assert new(**settings)
-    assert new(prefix=path)
+        assert output_settings(**settings) != usual, settings
+    for one, other in (
+        ({"model": str(second)}, {"model": str(second), "ensemble": [str(second)]}),
+        ({"sampling": True}, {"sampling": True, "seed": 2}),
+        ({"format": "jsonl"}, {"format": "jsonl", "alignment": True}),
+    ):
+        assert output_settings(**one) != output_settings(**other)
+    before = output_settings(prefix=path)
     write_lines(tmp_path / "aligned", ["b"] * 5)
-    assert new(prefix=path)
+    assert before != output_settings(prefix=path) != usual
