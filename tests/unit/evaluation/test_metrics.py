@@ -103,13 +103,6 @@ def test_protocols_default_to_those_that_suit_the_system() -> None:
     assert [row.name for row in rows] == ["BLEU (paper protocol)", "BLEU (lower-case tokens)"]
 
 
-def test_perfect_and_empty_translations() -> None:
-    for hypotheses, expected in ((REFERENCE, [100, 100, 0]), ([""] * len(REFERENCE), [0, 0, 100])):
-        values = [row.score for row in score(hypotheses, [REFERENCE])]
-        assert values == pytest.approx(expected)
-        assert protocol_score("paper", hypotheses, REFERENCE).score == pytest.approx(expected[0])
-
-
 CHINESE = ["我喜欢这只红色的狗。", "他来了"], ["我喜欢那只红色的狗。", "他走了"]
 AS_CHINESE = ["--tokenize", "zh", "--ter-normalized", "--ter-asian-support"]
 
