@@ -5,7 +5,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.line_processor import LineProcessor
@@ -28,9 +26,6 @@ from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
 Run = Callable[..., str]
-needs_ctranslate2 = pytest.mark.skipif(
-    find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
-)
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +75,10 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == pytest.approx(other, rel=1e-3) if isinstance(one, float) else one == other)
 
 
-def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
     network, tokenizer, job = model_folder.load_model(folder)
-    decode = job.decode.with_settings(settings)
     more = [model_folder.load_model(other)[0] for other in others]
-    normalizer = Normalizer.of(job.data)
-    return make_translator(network, tokenizer, decode, normalizer, more, dtype)
+    return make_translator(network, tokenizer, job.decode.with_settings(settings), ensemble=more)
 
 
 def text_of(lines: list[str]) -> str:
@@ -154,11 +147,11 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     assert "it has: 5, 20" in error_of(capfd, step=6, **settings)
 
 
-@needs_ctranslate2
 @pytest.mark.parametrize("key", ["step", "prefix", "score"])
 def test_settings_that_need_torch(
     with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     path = str(source)
     value = 5 if key == "step" else path
     settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}
@@ -185,12 +178,8 @@ def test_ensemble(untrained: Path, second: Path, run: Run) -> None:
 def test_an_ensemble_has_one_vocabulary(
     untrained: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    other, size = tmp_path / "other", VOCAB_SIZE - 1
-    write_model(other)
-    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=size))
-    (other / run_layout.TOKENIZER).write_bytes(text)
-    weights = ckpt.parameters(Transformer(JOB.model, size))
-    ckpt.save_tensors(weights, other / run_layout.WEIGHTS)
+    other = tmp_path / "other"
+    write_model(other, size=VOCAB_SIZE - 1)
     message = error_of(capfd, model=str(untrained), input=str(source), ensemble=[str(other)])
     assert message.startswith(f"{untrained} and {other} have different vocabularies")
 
@@ -205,15 +194,14 @@ def test_prefixes_and_scores(untrained: Path, second: Path, run: Run, tmp_path: 
         ensemble = [str(folder) for folder in others]
         values = [float(line) for line in run(score=path, ensemble=ensemble).splitlines()]
         assert values == pytest.approx([t.score for t in expected], abs=2e-5)
-        rows = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
-        for row, line, value, target in zip(
-            map(json.loads, rows), LINES, values, targets, strict=True
-        ):
-            assert row["source"] == line
-            (scored,) = row["translations"]
-            assert scored["text"] == target
-            assert scored["score"] == pytest.approx(value, abs=2e-5)
-            assert math.fsum(scored["piece_log_probs"]) == pytest.approx(scored["log_prob"])
+        lines = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
+        rows = list(map(json.loads, lines))
+        scored = [translation for row in rows for translation in row["translations"]]
+        assert [row["source"] for row in rows] == LINES
+        assert [t["text"] for t in scored] == targets
+        assert [t["score"] for t in scored] == pytest.approx(values, abs=2e-5)
+        for t in scored:
+            assert math.fsum(t["piece_log_probs"]) == pytest.approx(t["log_prob"])
 
 
 MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>. The {dog}."]
@@ -224,10 +212,9 @@ MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
 def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> None:
     if split == "sentences":
         pytest.importorskip("sentencex", reason="sentencex is not installed")
-    settings = {"split": split}
     write_lines(source, MARKED)
-    plain = run(model=str(second), **settings).splitlines()
-    kept = run(model=str(second), markup="keep", **settings).splitlines()
+    plain = run(model=str(second), split=split).splitlines()
+    kept = run(model=str(second), split=split, markup="keep").splitlines()
     assert kept[2:4] == plain[2:4]
     for line, found in zip(MARKED, kept, strict=True):
         assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
