@@ -163,6 +163,7 @@ def test_every_start_is_kept(
     run_folder.record_start(tmp_path, CPU, 1234, 60)
     # An installed package has only its version, even within some repository.
     installed = checkout / ".venv/transformer_mt/__init__.py"
+    installed.parent.mkdir(parents=True)
     monkeypatch.setattr(transformer_mt, "__file__", str(installed))
     run_folder.record_start(tmp_path, CPU, 1234, 80)
     found = starts(tmp_path)
