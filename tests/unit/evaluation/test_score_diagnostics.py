@@ -22,6 +22,10 @@ def test_the_reference_itself_is_noticed() -> None:
     assert diagnose([""], [[""]]) == ["1 of 1 lines are empty"]
 
 
+def test_blank_lines_of_a_reference_are_counted() -> None:
+    assert diagnose(["Bern", "Rom"], [["Genf", " "]]) == ["1 of 2 lines of a reference are empty"]
+
+
 CHINESE = ["今天天气很好，我们去公园散步。", "我喜欢读书。", "她在北京工作，2024年。"]
 JAPANESE = ["今日は天気がいいので、公園へ行きます。", "東京都"]
 THAI = ["วันนี้อากาศดีมาก เราไปเดินเล่นในสวน", "ฉันชอบอ่านหนังสือ"]
