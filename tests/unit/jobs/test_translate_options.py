@@ -35,6 +35,17 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of which every line has a tag."""
+    folder = tmp_path_factory.mktemp("models") / "tagged"
+    data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
+    write_model(folder, replace(JOB, data=data))
+    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
+    (folder / run_layout.TOKENIZER).write_bytes(tokenizer)
+    return folder
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return Path(write_lines(tmp_path / "in", LINES))
@@ -254,17 +265,25 @@ def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
         TranslateJob(model="m", **form, **settings)
 
 
-def test_settings_that_change_the_output_make_a_different_job(
-    tmp_path: Path, second: Path, source: Path
+def test_lines_without_a_tag_are_reported(
+    tagged: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model, path = tmp_path / "tagged", write_lines(tmp_path / "aligned", ["a"] * 5)
-    data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
-    write_model(model, replace(JOB, data=data))
-    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
-    (model / run_layout.TOKENIZER).write_bytes(tokenizer)
+    settings = {"model": str(tagged), "input": str(source), "engine": "torch", "device": "cpu"}
+    commands.translate(TranslateJob(**settings))
+    assert capfd.readouterr().err.startswith(
+        "mt-translate: 4 line(s) have no tag, "
+    )  # one is blank
+    commands.translate(TranslateJob(**settings, tag="<2de>"))
+    assert capfd.readouterr().err == ""
+
+
+def test_settings_that_change_the_output_make_a_different_job(
+    tagged: Path, second: Path, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "aligned", ["a"] * 5)
 
     def output_settings(**settings: Any) -> Any:
-        own = {"model": str(model), "device": "cpu", "engine": "torch", **settings}
+        own = {"model": str(tagged), "device": "cpu", "engine": "torch", **settings}
         found = LineProcessor(TranslateJob(**own)).output_settings()
         assert json.loads(json.dumps(found)) == found  # as job.json has them
         return found
