@@ -1,6 +1,5 @@
 """The table of several systems: every number, in 80 columns, with long names too."""
 
-import re
 from typing import Any
 
 import pytest
@@ -16,13 +15,9 @@ SYSTEMS = {
 
 
 def evaluation(**settings: Any) -> Evaluation:
-    defaults = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30}
     test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
-    return evaluate_systems(SYSTEMS, test, Settings(**{**defaults, **settings}))
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("│").split("│")]
+    settings = {"tgt_lang": "de", "bootstrap": 20, "randomization": 30, **settings}
+    return evaluate_systems(SYSTEMS, test, Settings(**settings))
 
 
 @pytest.mark.parametrize("metrics", [["bleu"], ["bleu", "chrf", "chrf++", "ter"]])
@@ -45,24 +40,12 @@ def test_table_has_every_number_and_fits_a_terminal(metrics: list[str]) -> None:
     assert "30 trials" in text
 
 
-def test_rows_are_systems_and_columns_are_metrics() -> None:
-    found = evaluation(metrics=["bleu", "ter"], protocols=[], bootstrap=0, randomization=0)
-    lines = to_text(found).splitlines()
-    assert cells(lines[1]) == ["System", "BLEU", "TER"]
-    first, second = ([f"{score.score:.2f}" for score in system.scores] for system in found.systems)
-    assert cells(lines[3])[1:] == first
-    assert cells(next(line for line in lines if "b.de" in line)) == ["b.de", *second]
-    assert not re.search(r"p\(|±|baseline if|resamples", "\n".join(lines))
-
-
 def test_a_long_name_is_wrapped_not_cut() -> None:
     found = evaluation(metrics=["bleu", "chrf", "ter"])
     table = to_text(found).split("╘")[0].splitlines()
     start, end = (next(i for i, line in enumerate(table) if line[0] == mark) for mark in "╞├")
-    row = table[start + 1 : end]
-    assert "".join(cells(line)[0] for line in row).replace(" ", "") == (
-        "transformer_base_seed1.average5.beam4.newstest2014.de(baseline)"
-    )
+    name = "".join(line.split("│")[1].strip() for line in table[start + 1 : end])
+    assert name == "transformer_base_seed1.average5.beam4.newstest2014.de(baseline)"
 
 
 def test_star_means_that_every_test_is_significant() -> None:

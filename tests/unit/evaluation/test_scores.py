@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.scoring import score
+from support.scoring import perturbed, score
 
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT
@@ -15,11 +15,6 @@ REFERENCE = [
     "Zwei junge weiße Männer sind im Freien in der Nähe vieler Büsche.",
     "Die E-Mail-Adresse lautet test@example.org, nicht wahr?",
     "Ein Satz\u2028mit\u00a0seltsamen Leerzeichen.",
-]
-HYPOTHESIS = [
-    "Zwei junge Männer sind draußen in der Nähe vieler Büsche.",
-    "Die E-Mail-Adresse ist test@example.org, nicht wahr?",
-    "Ein Satz mit seltsamen Leerzeichen .",
 ]
 
 
@@ -40,7 +35,7 @@ def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None
 
 
 def test_scores_are_read_back_from_their_file(tmp_path: Path) -> None:
-    scores = score(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "paper"])
+    scores = score(perturbed(REFERENCE, 1), [REFERENCE], tgt_lang="de", metrics=[*DEFAULT, "paper"])
     (tmp_path / "test.json").write_text(to_json(scores), encoding="utf-8")
     found = read_scores(tmp_path / "test.json")
     assert found == [replace(row, score=round(row.score, 4)) for row in scores]

@@ -1,7 +1,6 @@
 """A model folder, and standard input of the commands."""
 
 import os
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,20 +18,15 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def standard_input() -> Iterator[Callable[[bytes], None]]:
-    """Sends bytes through a pipe, where ``cat |`` would."""
+def standard_input(tmp_path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Has bytes come through standard input."""
     saved = os.dup(0)
 
     def put(data: bytes) -> None:
-        reading, writing = os.pipe()
-        os.dup2(reading, 0)
-        os.close(reading)
-
-        def write() -> None:
-            with os.fdopen(writing, "wb") as stream:
-                stream.write(data)
-
-        threading.Thread(target=write, daemon=True).start()
+        path = tmp_path / "stdin"
+        path.write_bytes(data)
+        with path.open("rb") as stream:
+            os.dup2(stream.fileno(), 0)
 
     yield put
     os.dup2(saved, 0)

@@ -13,7 +13,7 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import main as commands
-from transformer_mt.config import ExportJob, ModelConfig, TrainJob
+from transformer_mt.config import ExportJob
 from transformer_mt.errors import InputError
 from transformer_mt.registries import EXPORT_FORMATS
 from transformer_mt.run_layout import TOKENIZER
@@ -71,17 +71,6 @@ def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | Non
     assert names(model) == {"config.yaml", "model.safetensors", TOKENIZER}
 
 
-@pytest.mark.parametrize("kind", ["transformers", "ctranslate2", "argos"])
-def test_unsupported_model_leaves_nothing(tmp_path: Path, kind: str) -> None:
-    config = ModelConfig(
-        d_model=16, d_ff=32, num_heads=2, d_k=16, num_encoder_layers=1, num_decoder_layers=1
-    )
-    write_model(tmp_path / "model", TrainJob(data=JOB.data, model=config))
-    with pytest.raises(InputError, match=r"model\.d_k=16"):
-        export(tmp_path / "model", tmp_path / "out", kind)
-    assert names(tmp_path) == {"model"}
-
-
 def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
     (model / run_layout.CHECKPOINTS).mkdir()
     (model / run_layout.TEST_SCORES).write_text("[]")
@@ -97,22 +86,41 @@ def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
 def test_empty_folder_is_filled(model: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     assert "model.safetensors" in names(export(model, tmp_path / "out"))
-    with pytest.raises(InputError, match="not an empty folder"):
-        export(model, tmp_path / "out")
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="not an empty folder"):
-        export(model, tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("output", ["model", ".", "link/x"])
-def test_output_that_overlaps_the_model_is_refused(
-    model: Path, tmp_path: Path, output: str
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"output": "model"}, "overlaps the model folder"),
+        ({"output": "."}, "overlaps the model folder"),
+        ({"output": "link/x"}, "overlaps the model folder"),
+        ({"output": "full"}, "not an empty folder"),
+        ({"output": "full/file"}, "not an empty folder"),
+        ({"model": "missing"}, "no model folder"),
+        ({"model": "damaged"}, "damaged"),
+        ({"model": "odd", "format": "transformers"}, r"model\.d_k=16"),
+        ({"model": "odd", "format": "ctranslate2"}, r"model\.d_k=16"),
+        ({"model": "odd", "format": "argos"}, r"model\.d_k=16"),
+    ],
+)
+def test_refusals_change_nothing(
+    settings: dict[str, str],
+    reason: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(Path("odd"), replace(JOB, model=replace(JOB.model, d_k=16)))
+    shutil.copytree("model", "damaged")
+    (tmp_path / "damaged" / run_layout.WEIGHTS).write_bytes(b"\0" * 100)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("mine")
     (tmp_path / "link").symlink_to(model)
-    with pytest.raises(InputError, match="overlaps the model folder"):
-        export(model, tmp_path / output)
-    assert names(model) == {"config.yaml", "model.safetensors", "tokenizer.model"}
+    before = {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")}
+    with pytest.raises(InputError, match=reason):
+        export_folder(ExportJob(**{"model": "model", "format": "hub", "output": "out", **settings}))
+    assert {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")} == before
 
 
 def fail_halfway(_: Any, folder: Path, __: Any) -> str:
@@ -128,16 +136,6 @@ def test_failure_leaves_nothing(
         export(model, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
     assert names(tmp_path) == {"model"}
-
-
-def test_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
-    (model / run_layout.WEIGHTS).write_bytes(b"\0" * 100)
-    with pytest.raises(InputError, match="damaged"):
-        export(model, tmp_path / "out")
-    shutil.rmtree(model)
-    with pytest.raises(InputError, match="no model folder"):
-        export(model, tmp_path / "out")
-    assert names(tmp_path) == set()
 
 
 @pytest.mark.parametrize(

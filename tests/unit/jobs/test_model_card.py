@@ -64,7 +64,10 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def write(folder: Path) -> ModelCard:
+def write(folder: Path, **job: Any) -> ModelCard:
+    """Writes the card of the run, with other settings if they are given."""
+    if job:
+        model_folder.write_config(folder, TrainJob(**{"data": DATA, **job}))
     write_model_card(folder, read_scores(folder / "test.json"))
     return ModelCard.load(folder / "README.md")
 
@@ -74,17 +77,15 @@ def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
     data = card.data
     assert data.language == ["en", "pt"]
     assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
-    assert data.library_name == "transformer_mt"
+    assert (data.library_name, data.model_name) == ("transformer_mt", "en-pt.small")
     assert data.datasets == ["org/corpus", "org/test-set"]
     assert data.metrics == ["bleu", "chrf", "ter"]
-    assert data.model_name == "en-pt.small"
-    results = data.eval_results
-    assert [r.metric_type for r in results] == ["bleu", "chrf", "ter"]
-    assert [r.metric_value for r in results] == [38.39, 62.1, 44.0]
-    assert [r.metric_args["signature"] for r in results] == [s.signature for s in SCORES[:3]]
-    assert {
-        (r.dataset_type, r.dataset_config, r.dataset_split, r.dataset_revision) for r in results
-    } == {("org/test-set", "en-pt", "test", "abc")}
+    values = [("bleu", 38.39), ("chrf", 62.1), ("ter", 44.0)]
+    assert [(r.metric_type, r.metric_value) for r in data.eval_results] == values
+    for result, score in zip(data.eval_results, SCORES[:3], strict=True):
+        assert result.metric_args["signature"] == score.signature
+        assert (result.dataset_type, result.dataset_config) == ("org/test-set", "en-pt")
+        assert (result.dataset_split, result.dataset_revision) == ("test", "abc")
     for fact in (
         "English (`en`) to Portuguese (BR) (`pt_BR`), trained with",
         "transformer_mt 0.1.0 (commit 45f6153-dirty) on 2026-11-26.",
@@ -127,11 +128,10 @@ def test_the_averaged_updates_are_named(folder: Path, averaged: object, text: st
 def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     french = SourceConfig(tsv="b.tsv", tag="<2fr>", tgt_lang="fr")
     train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), french]
-    model_folder.write_config(folder, TrainJob(data=replace(DATA, train=train, test=train)))
     scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
     (folder / "test.json").write_text(to_json(scores))
     assert read_scores(folder / "test.json") == scores
-    card = write(folder)
+    card = write(folder, data=replace(DATA, train=train, test=train))
     assert card.data.language == ["en", "pt", "fr"]
     assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
     for fact in (
@@ -151,8 +151,7 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     ],
 )
 def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
-    model_folder.write_config(folder, TrainJob(data=DATA, card=card))
-    written = write(folder)
+    written = write(folder, card=card)
     text = written.text
     assert f"model={repository} " in text
     assert ("card.name=ORG/NAME" in text) == ("/" not in repository)
@@ -162,9 +161,7 @@ def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> N
 
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     for base, shown in ((f"hf://org/base@{'0' * 40}", "org/base"), ("/home/me/base", None)):
-        job = TrainJob(data=DATA, train=replace(JOB.train, init_from=base))
-        model_folder.write_config(folder, job)
-        card = write(folder)
+        card = write(folder, train=replace(JOB.train, init_from=base))
         assert card.data.base_model == shown
         assert "/home/me" not in card.text.split("```")[-1]
 
@@ -233,9 +230,7 @@ def test_invalid_names_are_refused(wrong: str) -> None:
 def test_formats_that_the_model_can_be_exported_to(
     folder: Path, model: ModelConfig, formats: list[str]
 ) -> None:
-    model_folder.write_config(folder, TrainJob(data=DATA, model=model))
-    write_model_card(folder, SCORES)
-    text = (folder / "README.md").read_text()
+    text = write(folder, model=model).content
     assert re.findall(r"format=(\w+)", text) == formats
     assert "```\n\n## Training" in text
     assert "\n\n\n" not in text

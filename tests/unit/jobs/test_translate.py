@@ -9,9 +9,10 @@ import signal
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import pytest
@@ -22,9 +23,7 @@ from support.paths import ROOT
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
-from transformer_mt.config import (
-    TranslateJob,
-)
+from transformer_mt.config import TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.run_layout import WEIGHTS
 
@@ -97,53 +96,76 @@ def test_as_many_lines_out_as_in(
     assert COUNTED.get(name, "") in err
 
 
-def test_utf_16_is_refused(
-    untrained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    source.write_bytes("\ufeffBär\n".encode("utf-16-be"))
-    for more in ({}, {"output": str(target)}):
-        message = error_of(capfd, model=str(untrained), input=str(source), **more)
-        assert message.startswith(f"{source} is UTF-16")
-        assert "iconv -f utf-16 -t utf-8" in message
-    assert not target.exists()
+IN_THE_MODEL = "model/checkpoints/step_1/state.json"
+FILES = {
+    "in": b"the dog\n" * 5,
+    "utf-16": "\ufeffB\u00e4r\n".encode("utf-16-be"),
+    "latin": b"a\n\xe4\n" * 9,
+    "aligned": b"a\n" * 5,
+    "short": b"a\n" * 4,
+    "long": b"a\n" * 6,
+    "empty": b"",
+    IN_THE_MODEL: b"{}",
+}
 
 
-@pytest.mark.parametrize("name", ["in", "link", "score", "model/checkpoints/step_1/state.json"])
-def test_nothing_is_overwritten(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
-) -> None:
-    write_model(tmp_path / "model")
-    (tmp_path / "link").symlink_to("score")
-    for path in ("in", "score", "model/checkpoints/step_1/state.json"):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text("the dog\n")
-    settings = {"model": "model", "input": "in", "score": "score", "output": name}
-    paths = {key: str(tmp_path / value) for key, value in settings.items()}
-    message = error_of(capfd, **paths)
-    what = {"in": "input", "link": "score", "score": "score"}.get(name, "the model")
-    assert message == (
-        f"output={paths['output']} would overwrite the file of {what}: choose another file"
-    )
-    assert (tmp_path / name).read_text() == "the dog\n"
-
-
-def test_invalid_output_names(
-    untrained: Path,
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"input": "utf-16"}, "utf-16 is UTF-16"),
+        ({"input": "utf-16", "output": "out"}, "utf-16 is UTF-16"),
+        (
+            {"output": "none/out"},
+            "output=none/out: cannot write to the folder {here}/none: No such",
+        ),
+        ({"output": "model"}, "output=model is a folder: name a file"),
+        ({"output": "out.gz"}, "output=out.gz: the output is plain text; leave out .gz"),
+        ({"output": "out.zst"}, "output=out.zst: the output is plain text; leave out .zst"),
+        ({"output": "in"}, "output=in would overwrite the file of input: choose another file"),
+        ({"output": "link", "score": "aligned"}, "output=link would overwrite the file of score"),
+        (
+            {"output": "aligned", "prefix": "aligned"},
+            "output=aligned would overwrite the file of pr",
+        ),
+        ({"output": IN_THE_MODEL}, f"output={IN_THE_MODEL} would overwrite the file of the model"),
+        ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
+        ({"score": "model"}, "score=model must be a file"),
+        ({"score": "latin"}, "latin, line 2: not valid UTF-8"),
+        ({"score": "short"}, "score=short has 4 line(s), but the input has more: "),
+        ({"score": "short", "output": "out"}, "score=short has 4 line(s), but the input has 5: "),
+        ({"prefix": "empty", "output": "out"}, "prefix=empty has 0 line(s), but the input has 5: "),
+        ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),
+        (
+            {"format": "jsonl", "alignment": True},
+            "alignment=true does not work with data.normalization=moses_lowercase",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_change_no_file(
+    settings: dict[str, Any],
+    message: str,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    for name, reason in (
-        ("none/out.de", f": cannot write to the folder {tmp_path / 'none'}: No such file or dir"),
-        ("", " is a folder: name a file"),
-        ("out.de.gz", ": the output is plain text; leave out .gz"),
-        ("out.de.zst", ": the output is plain text; leave out .zst"),
-    ):
-        output = str(tmp_path / name)
-        message = error_of(capfd, model=str(untrained), output=output)
-        assert message.startswith(f"output={output}{reason}")
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.chdir(tmp_path)
+    write_model(
+        Path("model"), replace(JOB, data=replace(JOB.data, normalization="moses_lowercase"))
+    )
+    for name, content in FILES.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (tmp_path / "link").symlink_to("aligned")
+    before = {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")}
+    found = error_of(capfd, **{"model": "model", "input": "in", "engine": "torch", **settings})
+    assert found.startswith(message.format(here=tmp_path))
+    assert {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+def test_standard_input_and_output_have_no_names(
+    untrained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for key in ("input", "output"):
         with pytest.raises(InputError, match=f"{key}=-: leave {key} out for standard {key}"):
             TranslateJob(model="x", **{key: "-"})  # type: ignore[arg-type]
@@ -189,15 +211,6 @@ def test_sentences_of_a_line_are_translated_separately(
     assert err == ""
     whole, _ = translated(text.encode())
     assert whole != out
-
-
-def test_alignment_needs_a_normalization_that_keeps_words(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    folder = tmp_path / "model"
-    write_model(folder, replace(JOB, data=replace(JOB.data, normalization="moses_lowercase")))
-    message = error_of(capfd, model=str(folder), format="jsonl", alignment=True)
-    assert message.startswith("alignment=true does not work with data.normalization=moses_lower")
 
 
 @pytest.mark.parametrize("file", ["model.bin", "config.json"])
@@ -261,42 +274,26 @@ def test_a_pipe_without_a_name_is_written_to(untrained: Path, tmp_path: Path) ->
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
 
-@pytest.fixture
-def process(untrained: Path) -> Iterator[subprocess.Popen[bytes]]:
+def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(untrained: Path) -> None:
     command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model='{untrained}'"]
     env = {**os.environ, **ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ""}
     env.pop("PYTHONUNBUFFERED", None)  # it would answer for us
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env) as child:
-        yield child
-        child.kill()
-
-
-def read_line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line, or a failure instead of waiting forever."""
-    assert process.stdout
-    with selectors.DefaultSelector() as waiting:
+    with (
+        subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=env) as process,
+        selectors.DefaultSelector() as waiting,
+    ):
         waiting.register(process.stdout, selectors.EVENT_READ)
-        assert waiting.select(timeout=60), "no line came back"
-    return process.stdout.readline()
-
-
-def write_line(process: subprocess.Popen[bytes], line: str) -> None:
-    assert process.stdin
-    process.stdin.write(line.encode())
-    process.stdin.flush()
-
-
-def test_a_slow_pipe_is_answered_line_by_line_until_interrupted(
-    untrained: Path, process: subprocess.Popen[bytes]
-) -> None:
-    for line, found in zip(TEXT[:3], translate_lines(untrained, TEXT[:3]), strict=True):
-        write_line(process, f"{line}\n")
-        assert read_line(process).decode() == f"{found}\n"
-    process.send_signal(signal.SIGINT)  # while it waits for more
-    assert process.wait(60) == 130
-    assert process.stderr
-    assert process.stderr.read() == b"mt-translate: interrupted\n"
+        try:
+            for line, found in zip(TEXT[:3], translate_lines(untrained, TEXT[:3]), strict=True):
+                process.stdin.write(f"{line}\n".encode())
+                process.stdin.flush()
+                assert waiting.select(timeout=60), "no line came back"
+                assert process.stdout.readline().decode() == f"{found}\n"
+            process.send_signal(signal.SIGINT)  # while it waits for more
+            assert process.wait(60) == 130
+            assert process.stderr.read() == b"mt-translate: interrupted\n"
+        finally:
+            process.kill()
 
 
 def test_a_full_disk_is_noticed_without_buffers(untrained: Path, tmp_path: Path) -> None:

@@ -3,15 +3,14 @@
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.evaluated_models import write_lines
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
 from support.models import make_translator
 
@@ -20,18 +19,13 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs.chunk_folder import ChunkFolder
-from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
 
 LINES = [*TEXT[:3], "", "a fox"]
 Run = Callable[..., str]
-needs_ctranslate2 = pytest.mark.skipif(
-    find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
-)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +35,20 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of which every line has a tag."""
+    folder = tmp_path_factory.mktemp("models") / "tagged"
+    data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
+    write_model(folder, replace(JOB, data=data))
+    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
+    (folder / run_layout.TOKENIZER).write_bytes(tokenizer)
+    return folder
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "in"
-    path.write_text("".join(f"{line}\n" for line in LINES))
-    return path
+    return Path(write_lines(tmp_path / "in", LINES))
 
 
 @pytest.fixture
@@ -83,21 +86,14 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == pytest.approx(other, rel=1e-3) if isinstance(one, float) else one == other)
 
 
-def opened(folder: Path, *others: Path, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
     network, tokenizer, job = model_folder.load_model(folder)
-    decode = job.decode.with_settings(settings)
     more = [model_folder.load_model(other)[0] for other in others]
-    normalizer = Normalizer.of(job.data)
-    return make_translator(network, tokenizer, decode, normalizer, more, dtype)
+    return make_translator(network, tokenizer, job.decode.with_settings(settings), ensemble=more)
 
 
 def text_of(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def write_lines(path: Path, lines: list[str]) -> str:
-    path.write_text(text_of(lines))
-    return str(path)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +158,11 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
     assert "it has: 5, 20" in error_of(capfd, step=6, **settings)
 
 
-@needs_ctranslate2
 @pytest.mark.parametrize("key", ["step", "prefix", "score"])
 def test_settings_that_need_torch(
     with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str
 ) -> None:
+    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     path = str(source)
     value = 5 if key == "step" else path
     settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}
@@ -193,12 +189,8 @@ def test_ensemble(untrained: Path, second: Path, run: Run) -> None:
 def test_an_ensemble_has_one_vocabulary(
     untrained: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    other, size = tmp_path / "other", VOCAB_SIZE - 1
-    write_model(other)
-    text = train_tokenizer(TEXT, TokenizerConfig(vocab_size=size))
-    (other / run_layout.TOKENIZER).write_bytes(text)
-    weights = ckpt.parameters(Transformer(JOB.model, size))
-    ckpt.save_tensors(weights, other / run_layout.WEIGHTS)
+    other = tmp_path / "other"
+    write_model(other, size=VOCAB_SIZE - 1)
     message = error_of(capfd, model=str(untrained), input=str(source), ensemble=[str(other)])
     assert message.startswith(f"{untrained} and {other} have different vocabularies")
 
@@ -213,15 +205,14 @@ def test_prefixes_and_scores(untrained: Path, second: Path, run: Run, tmp_path: 
         ensemble = [str(folder) for folder in others]
         values = [float(line) for line in run(score=path, ensemble=ensemble).splitlines()]
         assert values == pytest.approx([t.score for t in expected], abs=2e-5)
-        rows = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
-        for row, line, value, target in zip(
-            map(json.loads, rows), LINES, values, targets, strict=True
-        ):
-            assert row["source"] == line
-            (scored,) = row["translations"]
-            assert scored["text"] == target
-            assert scored["score"] == pytest.approx(value, abs=2e-5)
-            assert math.fsum(scored["piece_log_probs"]) == pytest.approx(scored["log_prob"])
+        lines = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
+        rows = list(map(json.loads, lines))
+        scored = [translation for row in rows for translation in row["translations"]]
+        assert [row["source"] for row in rows] == LINES
+        assert [t["text"] for t in scored] == targets
+        assert [t["score"] for t in scored] == pytest.approx(values, abs=2e-5)
+        for t in scored:
+            assert math.fsum(t["piece_log_probs"]) == pytest.approx(t["log_prob"])
 
 
 MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>. The {dog}."]
@@ -232,10 +223,9 @@ MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
 def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> None:
     if split == "sentences":
         pytest.importorskip("sentencex", reason="sentencex is not installed")
-    settings = {"split": split}
-    source.write_text("".join(f"{line}\n" for line in MARKED))
-    plain = run(model=str(second), **settings).splitlines()
-    kept = run(model=str(second), markup="keep", **settings).splitlines()
+    write_lines(source, MARKED)
+    plain = run(model=str(second), split=split).splitlines()
+    kept = run(model=str(second), split=split, markup="keep").splitlines()
     assert kept[2:4] == plain[2:4]
     for line, found in zip(MARKED, kept, strict=True):
         assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
@@ -250,27 +240,11 @@ def test_alignment(untrained: Path, run: Run) -> None:
     assert any(row["translations"][0]["alignment"] for row in rows)
 
 
-@pytest.mark.parametrize(("key", "lines"), [("prefix", 0), ("score", 4), ("prefix", 6)])
-def test_aligned_file_of_a_different_length(
-    untrained: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str, lines: int
-) -> None:
-    path = write_lines(source.with_name("aligned"), ["a"] * lines)
-    settings: dict[str, Any] = {"model": str(untrained), "input": str(source), key: path}
-    message = error_of(capfd, output=str(source.with_name("out")), **settings)
-    assert message.startswith(f"{key}={path} has {lines} line(s), but the input has 5: ")
-    assert sorted(p.name for p in source.parent.iterdir()) == ["aligned", "in"]
-    with pytest.raises(InputError, match=rf"has {lines} line\(s\), but the input has (5|more): "):
-        commands.translate(TranslateJob(device="cpu", **settings))
-
-
-def test_invalid_aligned_files(untrained: Path, source: Path, capfd: Any) -> None:
-    settings = {"model": str(untrained), "input": str(source)}
-    missing = source.with_name("missing")
-    assert str(missing) in error_of(capfd, prefix=str(missing), **settings)
-    assert "must be a file" in error_of(capfd, score=str(source.parent), **settings)
-    latin = source.with_name("latin")
-    latin.write_bytes(b"a\n\xe4\n" * 9)
-    assert f"{latin}, line 2: not valid UTF-8" in error_of(capfd, score=str(latin), **settings)
+def test_a_stream_that_ends_before_its_aligned_file(untrained: Path, source: Path) -> None:
+    path = write_lines(source.with_name("aligned"), ["a"] * 6)
+    job = TranslateJob(model=str(untrained), input=str(source), prefix=path, device="cpu")
+    with pytest.raises(InputError, match=r"has 6 line\(s\), but the input has 5: "):
+        commands.translate(job)
 
 
 @pytest.mark.parametrize(
@@ -291,48 +265,47 @@ def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
         TranslateJob(model="m", **form, **settings)
 
 
-def test_settings_that_change_the_output_make_a_different_job(
-    tmp_path: Path,
-    second: Path,
-    source: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_lines_without_a_tag_are_reported(
+    tagged: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ChunkFolder, "join", lambda *_: InputStats())  # as if cut short at the end
-    model, path = tmp_path / "tagged", write_lines(tmp_path / "aligned", ["a"] * 5)
-    data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
-    write_model(model, replace(JOB, data=data))
-    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
-    (model / run_layout.TOKENIZER).write_bytes(tokenizer)
+    settings = {"model": str(tagged), "input": str(source), "engine": "torch", "device": "cpu"}
+    commands.translate(TranslateJob(**settings))
+    assert capfd.readouterr().err.startswith(
+        "mt-translate: 4 line(s) have no tag, "
+    )  # one is blank
+    commands.translate(TranslateJob(**settings, tag="<2de>"))
+    assert capfd.readouterr().err == ""
 
-    def new(**settings: Any) -> bool:
-        own = {"model": str(model), "input": str(source), "output": str(tmp_path / "out")}
-        job = TranslateJob(**{**own, "device": "cpu", "engine": "torch", **settings})
-        try:
-            commands.translate(job)
-            return False
-        except InputError:
-            shutil.rmtree(tmp_path / "out.parts")
-            commands.translate(job)
-            return True
 
-    assert not new()
-    assert "resuming" not in capsys.readouterr().err
-    assert not new(batch_tokens=99)
-    assert "resuming: 5 of 5 lines are done" in capsys.readouterr().err
+def test_settings_that_change_the_output_make_a_different_job(
+    tagged: Path, second: Path, tmp_path: Path
+) -> None:
+    path = write_lines(tmp_path / "aligned", ["a"] * 5)
+
+    def output_settings(**settings: Any) -> Any:
+        own = {"model": str(tagged), "device": "cpu", "engine": "torch", **settings}
+        found = LineProcessor(TranslateJob(**own)).output_settings()
+        assert json.loads(json.dumps(found)) == found  # as job.json has them
+        return found
+
+    usual = output_settings()
+    assert output_settings(batch_tokens=99) == usual
     for settings in (
         {"beam_size": 1},
         {"tag": "<2de>"},
         {"model": str(second)},
-        {"model": str(second), "ensemble": [str(second)]},
         {"compute_type": "bfloat16"},
-        {"sampling": True},
-        {"sampling": True, "seed": 2},
         {"score": path},
-        {"format": "jsonl", "alignment": True},
+        {"format": "jsonl"},
         {"markup": "keep"},
     ):
-        assert new(**settings)
-    assert new(prefix=path)
+        assert output_settings(**settings) != usual, settings
+    for one, other in (
+        ({"model": str(second)}, {"model": str(second), "ensemble": [str(second)]}),
+        ({"sampling": True}, {"sampling": True, "seed": 2}),
+        ({"format": "jsonl"}, {"format": "jsonl", "alignment": True}),
+    ):
+        assert output_settings(**one) != output_settings(**other)
+    before = output_settings(prefix=path)
     write_lines(tmp_path / "aligned", ["b"] * 5)
-    assert new(prefix=path)
+    assert before != output_settings(prefix=path) != usual

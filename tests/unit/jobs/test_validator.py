@@ -1,5 +1,6 @@
 """Validation by translating: metrics, samples, attention maps."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
@@ -12,14 +13,7 @@ from support.models import make_translator
 from support.scoring import score
 from support.tokenizers import small_tokenizer
 
-from transformer_mt.config import (
-    DataConfig,
-    ModelConfig,
-    SearchConfig,
-    SourceConfig,
-    TrainConfig,
-    TrainJob,
-)
+from transformer_mt.config import DataConfig, ModelConfig, SearchConfig, SourceConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed.world import World
@@ -27,10 +21,12 @@ from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import VALIDATION_METRICS
+from transformer_mt.training.validation import ValidationResult
 
-CPU = torch.device("cpu")
 PAIRS = [Pair(f"a dog sees {'the house ' * n}", f"ein Hund sieht {n}") for n in range(1, 12)]
-SOURCES = [pair.src for pair in PAIRS]
+REFERENCES = [pair.tgt for pair in PAIRS]
+MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]
+CPU = World(torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def job(**model: Any) -> TrainJob:
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 1}
     return TrainJob(
         data=DataConfig(src_lang="en", tgt_lang="de", train=valid, valid=valid),
-        model=ModelConfig(**{**sizes, **layers, **model}),
+        model=ModelConfig(**sizes, **layers, **model),
         decode=SearchConfig(max_extra_tokens=4),
     )
 
@@ -55,37 +51,62 @@ def model_of(config: ModelConfig) -> Transformer:
     return Transformer(config, 290).eval()
 
 
-def translations(tokenizer: Tokenizer, job: TrainJob) -> list[str]:
-    translator = make_translator(model_of(job.model), tokenizer, job.decode)
-    return translator.translate(SOURCES)
+def translations(tokenizer: Tokenizer) -> list[str]:
+    translator = make_translator(model_of(job().model), tokenizer, job().decode)
+    return translator.translate([pair.src for pair in PAIRS])
+
+
+def validate(
+    tokenizer: Tokenizer,
+    pairs: Sequence[Pair] = PAIRS,
+    config: TrainJob | None = None,
+    world: World = CPU,
+) -> ValidationResult:
+    config = config or job()
+    return TranslationValidator(config, tokenizer, pairs, world)(model_of(config.model))
 
 
 def expected_metrics(hypotheses: list[str]) -> dict[str, Any]:
-    references = [[pair.tgt for pair in PAIRS]]
-    bleu = sacrebleu.corpus_bleu(hypotheses, references).score
-    chrf = sacrebleu.corpus_chrf(hypotheses, references).score
+    bleu = sacrebleu.corpus_bleu(hypotheses, [REFERENCES]).score
+    chrf = sacrebleu.corpus_chrf(hypotheses, [REFERENCES]).score
     return {"bleu": pytest.approx(bleu), "chrf": pytest.approx(chrf)}
 
 
+@pytest.fixture
+def translate_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str]]]:
+    """Has a function translate each line; returns the lines of every call, as they come."""
+
+    def replace_model(translation: Callable[[str], str]) -> list[list[str]]:
+        calls: list[list[str]] = []
+
+        def translate(_: object, lines: list[str], __: World) -> list[str]:
+            calls.append(lines)
+            return list(map(translation, lines))
+
+        monkeypatch.setattr(validator_module, "translate_sharded", translate)
+        return calls
+
+    return replace_model
+
+
 def test_lower_case_models_are_scored_in_lower_case(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, translate_by: Any
 ) -> None:
+    hypotheses = {pair.src: pair.tgt.lower()[: 10 + i] for i, pair in enumerate(PAIRS)}
+    translate_by(hypotheses.__getitem__)
+    (bleu,) = score(
+        [*hypotheses.values()], [REFERENCES], tgt_lang="de", metrics=["lowercase_tokens"]
+    )
     lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
-    hypotheses = [pair.tgt.lower()[: 10 + i] for i, pair in enumerate(PAIRS)]
-    monkeypatch.setattr(validator_module, "translate_sharded", lambda *_: hypotheses)
-    model = model_of(lower.model)
-    references = [[pair.tgt for pair in PAIRS]]
-    (bleu,) = score(hypotheses, references, tgt_lang="de", metrics=["lowercase_tokens"])
-    metrics = TranslationValidator(lower, tokenizer, PAIRS, World(CPU))(model).metrics
-    assert metrics["bleu"] == bleu.score > 50
-    assert TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model).metrics["bleu"] < 50
+    assert validate(tokenizer, config=lower).metrics["bleu"] == bleu.score > 50
+    assert validate(tokenizer).metrics["bleu"] < 50
 
 
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
-    validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
+    validation = TranslationValidator(job(), tokenizer, PAIRS, CPU)
     model = model_of(job().model)
     result = validation(model)
-    hypotheses = translations(tokenizer, job())
+    hypotheses = translations(tokenizer)
     assert result.metrics == expected_metrics(hypotheses)
     lines = [0, 2, 5, 7, 10]  # five of eleven, from the first to the last
     assert result.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
@@ -97,7 +118,7 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
 
 
 def test_attention_of_a_line_and_its_translation(tokenizer: Tokenizer) -> None:
-    result = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))(model_of(job().model))
+    result = validate(tokenizer)
     attention = result.attention
     assert attention is not None
     S, T = len(attention.src), len(attention.tgt) - 1
@@ -116,15 +137,12 @@ def test_lines_longer_than_the_learned_positions_have_no_attention_map(
 ) -> None:
     learned = job(positions="learned", max_positions=256)
     model = model_of(replace(learned.model, max_positions=12))
-    long = [Pair("a dog sees the house " * 9, "ein Hund")] * 3
-    result = TranslationValidator(learned, tokenizer, long, World(CPU))(model)
-    assert result.attention is None
-    assert len(result.samples) == 3
-    short = [Pair("a dog", "ein Hund")]
-    result = TranslationValidator(learned, tokenizer, short, World(CPU))(model)
-    assert len(result.samples) == 1
-    assert result.attention is not None
-    assert len(result.attention.layers("decoder")[2]) <= 12
+    sets = [Pair("a dog sees the house " * 9, "ein Hund")] * 3, [Pair("a dog", "ein Hund")]
+    long, short = (TranslationValidator(learned, tokenizer, s, CPU)(model) for s in sets)
+    assert (len(long.samples), long.attention) == (3, None)
+    assert len(short.samples) == 1
+    assert short.attention is not None
+    assert len(short.attention.layers("decoder")[2]) <= 12
 
 
 def chrf1(language: str) -> CHRF:
@@ -133,53 +151,35 @@ def chrf1(language: str) -> CHRF:
 
 
 def test_a_registered_metric_is_computed(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, translate_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        validator_module, "translate_sharded", lambda _, lines, __: ["ein Hund"] * len(lines)
-    )
+    translate_by(lambda _: "ein Hund")
     monkeypatch.setitem(VALIDATION_METRICS, "chrf1", f"{__name__}:chrf1")
-    validation = TranslationValidator(job(), tokenizer, PAIRS, World(CPU))
-    references = [pair.tgt for pair in PAIRS]
-    expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [references]).score
-    assert validation(model_of(job().model)).metrics["chrf1"] == expected > 0
-    assert TrainConfig(best_by="chrf1").best_by == "chrf1"
-
-
-MANY = [Pair(f"a dog sees {n} houses", f"ein Hund sieht {n}") for n in range(250)]
-
-
-def validate(tokenizer: Tokenizer, config: TrainJob | None = None, pairs: Any = MANY) -> Any:
-    config = config or job()
-    return TranslationValidator(config, tokenizer, pairs, World(CPU))(model_of(config.model))
+    expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [REFERENCES]).score
+    assert validate(tokenizer).metrics["chrf1"] == expected > 0
+    replace(job().train, best_by="chrf1")  # is accepted
 
 
 def test_every_line_of_a_language_without_spaces_is_translated(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, translate_by: Any
 ) -> None:
     """Its BLEU is 0, however good the model is."""
-    monkeypatch.setattr(validator_module, "translate_sharded", lambda _, lines, __: lines)
+    translate_by(str)
     thai = replace(job(), data=replace(job().data, tgt_lang="th"))
     pairs = [Pair(source, "หมาเห็นบ้านหลังใหญ่") for source, _ in MANY]
-    result = validate(tokenizer, thai, pairs)
+    result = validate(tokenizer, pairs, thai)
     assert "lines" not in result.metrics
     assert len(result.samples) == 5
 
 
 def test_a_usable_model_translates_every_line_once(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, translate_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[list[str]] = []
     references = dict(MANY)
-
-    def translate(_: Any, lines: list[str], __: World) -> list[str]:
-        calls.append(lines)
-        return [references[line] for line in lines]
-
-    monkeypatch.setattr(validator_module, "translate_sharded", translate)
-    result = validate(tokenizer)
+    calls = translate_by(references.__getitem__)
+    result = validate(tokenizer, MANY)
     assert [len(call) for call in calls] == [100, 150]
-    assert sorted(chain(*calls)) == sorted(pair.src for pair in MANY)
+    assert sorted(chain(*calls)) == sorted(references)
     assert "lines" not in result.metrics
     assert result.metrics["bleu"] == pytest.approx(100)  # of lines and references in one order
     assert len(result.samples) == 5
@@ -187,37 +187,29 @@ def test_a_usable_model_translates_every_line_once(
         assert references[source] == reference == translation
     assert result.samples == sorted(result.samples, key=lambda s: MANY.index(Pair(*s[:2])))
     monkeypatch.setattr(validator_module, "_USABLE_BLEU", 101)  # of some lines, too
-    few = validate(tokenizer).metrics
+    few = validate(tokenizer, MANY).metrics
     assert (few["lines"], few["bleu"]) == (100, pytest.approx(100))
 
 
 def test_a_model_that_cannot_translate_translates_a_hundred_lines(
-    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    tokenizer: Tokenizer, translate_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    translated: list[list[str]] = []
-
-    def translate(_: Any, lines: list[str], __: World) -> list[str]:
-        translated.append(lines)
-        return [",,,"] * len(lines)
-
-    monkeypatch.setattr(validator_module, "translate_sharded", translate)
-    result = validate(tokenizer)
-    (lines,) = translated
+    calls = translate_by(lambda _: ",,,")
+    result = validate(tokenizer, MANY)
+    (lines,) = calls
     places = [int(line.split()[3]) for line in lines]
     assert (len(lines), places[0], places[-1]) == (100, 0, 249)
     assert max(b - a for a, b in pairwise(places)) == 3
     assert result.metrics["lines"] == 100
     assert len(result.samples) == 5
-    translated.clear()
-    monkeypatch.setattr(validator_module, "_USABLE_BLEU", 0.0)
-    assert "lines" not in validate(tokenizer).metrics
-    assert sum(map(len, translated)) == 250
+    monkeypatch.setattr(validator_module, "_USABLE_BLEU", 0.0)  # which BLEU 0 reaches
+    assert "lines" not in validate(tokenizer, MANY).metrics
 
 
 def test_the_ranks_share_the_work_and_the_main_one_returns_samples(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hypotheses = translations(tokenizer, job())
+    hypotheses = translations(tokenizer)
     shares = [hypotheses[0::2], hypotheses[1::2]]
 
     for rank in (0, 1):
@@ -227,7 +219,6 @@ def test_the_ranks_share_the_work_and_the_main_one_returns_samples(
             return shares
 
         monkeypatch.setattr(World, "gather", gather)
-        world = World(CPU, rank, 2)
-        result = TranslationValidator(job(), tokenizer, PAIRS, world)(model_of(job().model))
+        result = validate(tokenizer, world=World(CPU.device, rank, 2))
         assert result.metrics == expected_metrics(hypotheses)
         assert bool(result.samples) == (result.attention is not None) == (rank == 0)
