@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,21 +127,28 @@ HARM: dict[str, tuple[Harm, str]] = {
         lambda f: (f / "vocab.json").write_text('{"\\ud800": 0, "a": 1, "b": 2, "c": 3}'),
         "surrogates not allowed",
     ),
-    "no layers": (lambda f: settings(f, encoder_layers=0), r"num_encoder_layers=0 must be"),
-    "a million layers": (lambda f: settings(f, decoder_layers=10**6), "num_decoder_layers=1000000"),
     "wide and deep": (wide_and_deep, "neither model.safetensors nor pytorch_model.bin"),
-    "type as list": (lambda f: settings(f, model_type=["marian"]), "only type marian"),
-    "activation as list": (lambda f: settings(f, activation_function=[]), "is not supported"),
-    "dropout as text": (lambda f: settings(f, dropout="x"), "dropout=x is not a number"),
-    "positions as text": (
-        lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a",
-    ),
-    "not a number": (lambda f: settings(f, max_position_embeddings=float("nan")), "=nan is not a"),
-    "penalty too large": (lambda f: settings(f, length_penalty=10**400), "is not a number, or too"),
-    "penalty as text": (
-        lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number",
-    ),
-}  # fmt: skip
+}
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "no size": ({"d_model": None}, r"config\.json: it is not an object with"),
+    "a lie": ({"vocab_size": 99}, "its vocabulary has 8 pieces, not vocab_size=99"),
+    "absurd size": ({"d_model": 10**9}, r"model\.d_model=1000000000 must be"),
+    "two widths": ({"encoder_ffn_dim": 64}, "encoder and decoder differ in ffn_dim: 64 and 32"),
+    "start": ({"decoder_start_token_id": 5}, "its decoder starts with d, not with <pad> or <s>"),
+    "no such id": ({"decoder_start_token_id": -1}, "decoder_start_token_id=-1 is not an id"),
+    "no layers": ({"encoder_layers": 0}, "num_encoder_layers=0 must be"),
+    "a million layers": ({"decoder_layers": 10**6}, "num_decoder_layers=1000000"),
+    "type": ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
+    "type as list": ({"model_type": ["marian"]}, "only type marian"),
+    "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
+    "activation as list": ({"activation_function": []}, "is not supported"),
+    "dropout as text": ({"dropout": "x"}, "dropout=x is not a number"),
+    "positions as text": ({"max_position_embeddings": "x"}, "max_position_embeddings=x is not a"),
+    "not a number": ({"max_position_embeddings": float("nan")}, "=nan is not a"),
+    "penalty too large": ({"length_penalty": 10**400}, "is not a number, or too"),
+    "penalty as text": ({"length_penalty": "x"}, "length_penalty=x is not a number"),
+}
+HARM |= {name: (partial(settings, **new), message) for name, (new, message) in SETTINGS.items()}
 
 
 @pytest.mark.parametrize("name", HARM)
