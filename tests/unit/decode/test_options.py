@@ -21,18 +21,8 @@ from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 
 Make = Callable[..., Translator]
-
-
-@pytest.fixture(scope="module")
-def make(tokenizer: Tokenizer) -> Make:
-    def translator(model: Transformer | None = None, **settings: object) -> Translator:
-        config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return make_translator(model or random_model(), tokenizer, config)
-
-    return translator
 
 
 def test_joined() -> None:
