@@ -87,8 +87,10 @@ def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def _server() -> None:
-    """The server that commands are forked from, started without the bounds of ``_bounded``."""
-    fork_server.context()
+    """The server that commands are forked from, which starts without the bounds of a test."""
+    first = fork_server.context().Process(target=int)
+    first.start()
+    first.join()
 
 
 @pytest.mark.slow
