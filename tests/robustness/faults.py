@@ -16,7 +16,6 @@ What, and how to repeat it, is on standard error, and the folders are kept.
 """
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -511,7 +510,6 @@ class Row:
     lost: int = 0
     problems: list[str] = field(default_factory=list)
     slowest: float = 0.0
-    seconds: float = 0.0
     skipped: str = ""
 
 
@@ -537,8 +535,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not lost:
         shutil.rmtree(scratch, ignore_errors=True)
     print(report(rows))
-    if options.json:
-        options.json.write_text(json.dumps([vars(row) for row in rows], indent=2))
     return int(lost)
 
 
@@ -553,7 +549,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--only", action="append", choices=FAULTS, help="run only this fault; can be repeated")
     add("--seed", type=int, default=random.randrange(10**6), help="seed of the random moments")
     add("--folder", type=Path, help="folder for the runs (default: a temporary folder)")
-    add("--json", type=Path, help="write all results to this file")
     return parser.parse_args(arguments)
 
 
@@ -561,7 +556,7 @@ def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
     """Repeats a fault until it has hit ``tries`` times."""
     fault, _, outcome = FAULTS[name]
     row, rng = Row(name, outcome), random.Random(f"{seed} {name}")
-    started, missed = time.monotonic(), 0
+    missed = 0
     while row.hits.total() < tries and missed < MISSES:
         try:
             attempt = fault(lab, rng, tries - row.hits.total())
@@ -581,14 +576,13 @@ def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
             shutil.rmtree(attempt.run_dir, ignore_errors=True)
     if missed == MISSES:
         row.problems.append(f"{name}: the runs finish before they can be hit")
-    row.seconds = time.monotonic() - started
     say(f"{name}: {row.hits.total() - row.lost} of {row.hits.total()} survived")
     return row
 
 
 def report(rows: Sequence[Row]) -> str:
     """A Markdown table of the results."""
-    head = ["fault", "tried", "passed", "result", "where it hit", "min:s"]
+    head = ["fault", "tried", "passed", "result", "where it hit"]
     lines = []
     for row in rows:
         where = ", ".join(f"{kind} {count}" for kind, count in row.hits.most_common())
@@ -603,10 +597,9 @@ def report(rows: Sequence[Row]) -> str:
                 f"{tried - row.lost}",
                 outcome,
                 f"not tried: {row.skipped}" if row.skipped else where,
-                f"{row.seconds // 60:.0f}:{row.seconds % 60:02.0f}",
             ]
         )
-    align = ("left", "right", "right", "left", "left", "right")
+    align = ("left", "right", "right", "left", "left")
     table = tabulate(lines, head, tablefmt="pipe", colalign=align, disable_numparse=True)
     return f"{heading()}\n\n{table}\n"
 

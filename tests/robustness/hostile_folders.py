@@ -153,7 +153,9 @@ def other_dtype(folder: Path, dtype: str) -> None:
     header(folder, entries, data=end)
 
 
-class _Payload:
+class Payload:
+    """Creates a file in the working directory when it is unpickled."""
+
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch HARMED",)
 
@@ -247,8 +249,8 @@ FOLDERS: dict[str, Harm] = {
     ),
     "data type that does not exist": lambda f: other_dtype(f, "F13"),
     # Other contents.
-    "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(_Payload())),
-    "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(_Payload())),
+    "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),
+    "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(Payload())),
     "random bytes as vocabulary": lambda f: (f / TOKENIZER).write_bytes(os.urandom(9999)),
     "pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"\x0a\x01a", b"\x0a\x01\xff"),
     "byte pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"<0x25>", b"<\xb8x25>"),
