@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # which the first ``torch.load`` would import within the bounds of a test
 from hostile_folders import Payload, fifo, sparse
 from test_hostile_folders import _bounded, assert_one_line  # noqa: F401
 
