@@ -124,20 +124,8 @@ def choose_phases(rng: random.Random) -> list[str]:
 # Kills and signals at any moment.
 
 
-def kills(lab: Lab, rng: random.Random, left: int) -> Try:
-    return signalled_run(lab, rng, left, (signal.SIGKILL,))
-
-
-def stops(lab: Lab, rng: random.Random, left: int) -> Try:
-    return signalled_run(lab, rng, left, (signal.SIGTERM, signal.SIGINT))
-
-
-def second_signals(lab: Lab, rng: random.Random, left: int) -> Try:
-    return signalled_run(lab, rng, left, (signal.SIGTERM, signal.SIGINT), twice=True)
-
-
 def signalled_run(
-    lab: Lab, rng: random.Random, left: int, numbers: Sequence[int], twice: bool = False
+    lab: Lab, rng: random.Random, left: int, *, numbers: Sequence[int], twice: bool = False
 ) -> Try:
     """A run that is hit several times before it finishes."""
     recipe = rng.choice(RECIPES)
@@ -149,6 +137,10 @@ def signalled_run(
             break
     attempt.problems += lab.finish(attempt.run_dir, *recipe, real=rng.random() < REAL_SHARE)
     return attempt
+
+
+kills = partial(signalled_run, numbers=[signal.SIGKILL])
+stops = partial(signalled_run, numbers=[signal.SIGTERM, signal.SIGINT])
 
 
 def start_and_signal(
@@ -309,7 +301,8 @@ def cut_files(lab: Lab, rng: random.Random, left: int) -> Try:
 def disk_full(lab: Lab, rng: random.Random, left: int) -> Try:
     with Volume(lab.folder / "disk") as volume:
         run_dir = Path(shutil.copytree(lab.half(), volume.path / "run"))
-        room = rng.randrange(size(checkpoints(run_dir)[-1]))
+        sizes = map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values())
+        room = rng.randrange(sum(sizes))
         volume.fill(room)
         attempt = Try(run_dir, Counter(["full"]), history=[f"{room:,} bytes free"])
         attempt.problems += check_refusal(lab, run_dir, "No space left")
@@ -321,7 +314,7 @@ def disk_full(lab: Lab, rng: random.Random, left: int) -> Try:
 def file_limit(lab: Lab, rng: random.Random, left: int) -> Try:
     """A limit on the file size (ulimit -f): like a full disk, but needs no permission to mount."""
     run_dir = lab.half()
-    largest = max(path.stat().st_size for path in checkpoints(run_dir)[-1].iterdir())
+    largest = max(map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values()))
     limit = rng.randrange(largest // 8, largest)
     attempt = Try(run_dir, Counter(["limited"]), history=[f"file size limit {limit:,} bytes"])
     attempt.problems += check_refusal(lab, run_dir, "File too large", limit)
@@ -360,10 +353,6 @@ def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None
 
 def checkpoint_bytes(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 # Two runs in one folder.
@@ -485,7 +474,7 @@ FAULTS: dict[str, tuple[Fault, int, str]] = {
     # Name: (fault, default number of hits, expected outcome).
     "kill -9": (kills, 200, "identical"),
     "SIGTERM, SIGINT": (stops, 40, "exit 143, 130; identical"),
-    "two signals": (second_signals, 20, "exit 143, 130; identical"),
+    "two signals": (partial(stops, twice=True), 20, "exit 143, 130; identical"),
     "lost launcher": (lost_launcher, 5, "workers end; identical"),
     "lost rank": (lost_rank, 5, "restarted; identical"),
     "other ranks": (other_ranks, 8, "same curve"),

@@ -9,17 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import (
-    CONFIG,
-    EXPORTED,
-    FOLDERS,
-    MODEL,
-    TOKENIZER,
-    WEIGHTS,
-    fifo,
-    link,
-    make,
-)
+from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
 from support import fork_server
 from support.training_runs import Running, one_line_error
 

@@ -65,12 +65,6 @@ def sparse_file(folder: Path) -> None:
     sparse(folder / "pytorch_model.bin")
 
 
-def wide_and_deep(folder: Path) -> None:
-    sizes = {f"{side}_layers": 1000 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_ffn_dim": 10**5 for side in ("encoder", "decoder")}
-    settings(folder, d_model=10**5, **sizes)
-
-
 HARM: dict[str, tuple[Harm, str]] = {
     "code": (lambda f: save(f, weights(x=Payload())), "more than tensors"),
     "code, old format": (
@@ -117,8 +111,9 @@ HARM: dict[str, tuple[Harm, str]] = {
         lambda f: (f / "vocab.json").write_text('{"\\ud800": 0, "a": 1, "b": 2, "c": 3}'),
         "surrogates not allowed",
     ),
-    "wide and deep": (wide_and_deep, "neither model.safetensors nor pytorch_model.bin"),
 }
+WIDE = {"d_model": 10**5, "encoder_ffn_dim": 10**5, "decoder_ffn_dim": 10**5}
+DEEP = {"encoder_layers": 1000, "decoder_layers": 1000}
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "no size": ({"d_model": None}, r"config\.json: it is not an object with"),
     "a lie": ({"vocab_size": 99}, "its vocabulary has 8 pieces, not vocab_size=99"),
@@ -128,6 +123,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "no such id": ({"decoder_start_token_id": -1}, "decoder_start_token_id=-1 is not an id"),
     "no layers": ({"encoder_layers": 0}, "num_encoder_layers=0 must be"),
     "a million layers": ({"decoder_layers": 10**6}, "num_decoder_layers=1000000"),
+    "wide and deep": (WIDE | DEEP, "neither model.safetensors nor pytorch_model.bin"),
     "type": ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
     "type as list": ({"model_type": ["marian"]}, "only type marian"),
     "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
