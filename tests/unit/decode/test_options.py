@@ -67,6 +67,8 @@ def test_prefixes(make: Make) -> None:
     assert found[1] == free[1] == [Translation("", 0.0, 0)]
     assert [t.text for t in found[2]] == [t.text for t in free[2]]
     assert translator.cut_lines > 0
+    ((best,),) = make(max_length=1).translate_nbest(["a"], 1, prefixes=["the fox jumps"])
+    assert best.text.startswith("the fox jumps")  # though it is longer than max_length
 
 
 def test_a_prefix_may_end_inside_a_word(make: Make, tokenizer: Tokenizer) -> None:
