@@ -1,40 +1,24 @@
 """Model folders made to harm: each must be refused in one line, soon, and in little memory.
 
-    python tests/robustness/hostile_folders.py            # all of them
-    python tests/robustness/hostile_folders.py FIFO       # those with this word in their name
-
-mt-translate, mt-eval, Translator.load and an export run in processes of their own, with bounded
-memory (``ulimit -v``) and time. This prints a table, and exits with status 1 unless every command
-ended with status 1 and one line, or exported only what is good, or translated as the intact model
-does where only its conversion to CTranslate2 was altered.
+``python tests/robustness/hostile_folders.py`` has mt-translate and mt-eval open all of ``FOLDERS``.
 """
 
-import argparse
 import json
-import multiprocessing
+import math
 import os
 import pickle
-import resource
 import shutil
 import socket
 import struct
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
-
-from transformer_mt import InputError, Translator, export
-from transformer_mt.cli import entry_points
-from transformer_mt.config import ExportJob
+import pytest
 
 MODEL = Path(__file__).resolve().parents[1] / "e2e/fixtures/run_2_3"
 """The intact model: d_model 16, one layer each, vocabulary 290."""
-MEMORY = 8 * 2**30
-"""Address space of a command in bytes; PyTorch alone takes about three GiB of it."""
 TERABYTE = 10**12
 
 CONFIG, TOKENIZER, WEIGHTS = "config.yaml", "tokenizer.model", "model.safetensors"
@@ -109,11 +93,19 @@ def entry(dtype: str, shape: Sequence[int], start: int, end: int) -> dict[str, A
     return {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
 
 
-def read_header(folder: Path) -> dict[str, Any]:
+def tensors(folder: Path, dtype: str, sizes: Mapping[int, int]) -> tuple[dict[str, Any], int]:
+    """Header of the weights with another data type or other sizes, and the length of their data."""
     content = (folder / WEIGHTS).read_bytes()
-    (size,) = struct.unpack("<Q", content[:8])
-    found: dict[str, Any] = json.loads(content[8 : 8 + size])
-    return found
+    (length,) = struct.unpack("<Q", content[:8])
+    entries: dict[str, Any] = {}
+    end = 0
+    for name, old in json.loads(content[8 : 8 + length]).items():
+        if name == "__metadata__":
+            continue
+        shape = [sizes.get(size, size) for size in old["shape"]]
+        start, end = end, end + 4 * math.prod(shape)
+        entries[name] = entry(dtype, shape, start, end)
+    return entries, end
 
 
 def header_of_90_megabytes(folder: Path) -> None:
@@ -150,35 +142,20 @@ def huge_but_consistent(folder: Path) -> None:
     """A sparse file that really has the weights of a model of two terabytes."""
     setting(folder, "  d_model: 16", "  d_model: 100000")
     setting(folder, "  d_ff: 32", "  d_ff: 100000")
-    entries, end = {}, 0
-    for name, old in read_header(folder).items():
-        if name == "__metadata__":
-            continue
-        shape = [{16: 100_000, 32: 100_000, 48: 300_000}.get(n, n) for n in old["shape"]]
-        size = 4
-        for n in shape:
-            size *= n
-        entries[name] = entry("F32", shape, end, end + size)
-        end += size
+    entries, end = tensors(folder, "F32", {16: 100_000, 32: 100_000, 48: 300_000})
     header(folder, entries, data=0)
     sparse(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + end)
 
 
-def other_dtype(folder: Path, dtype: str, size: int) -> None:
-    """The right shapes, all zero, of another data type."""
-    entries, end = {}, 0
-    for name, old in read_header(folder).items():
-        if name == "__metadata__":
-            continue
-        count = 1
-        for n in old["shape"]:
-            count *= n
-        entries[name] = entry(dtype, old["shape"], end, end + count * size)
-        end += count * size
+def other_dtype(folder: Path, dtype: str) -> None:
+    """The right shapes, all zero, of another data type of four bytes."""
+    entries, end = tensors(folder, dtype, {})
     header(folder, entries, data=end)
 
 
-class _Payload:
+class Payload:
+    """Creates a file in the working directory when it is unpickled."""
+
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch HARMED",)
 
@@ -270,10 +247,10 @@ FOLDERS: dict[str, Harm] = {
     "names with control characters": lambda f: header(
         f, {"\x1b[2J\n" * 1000: entry("F32", [16], 0, 64)}
     ),
-    "data type that does not exist": lambda f: other_dtype(f, "F13", 4),
+    "data type that does not exist": lambda f: other_dtype(f, "F13"),
     # Other contents.
-    "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(_Payload())),
-    "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(_Payload())),
+    "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),
+    "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(Payload())),
     "random bytes as vocabulary": lambda f: (f / TOKENIZER).write_bytes(os.urandom(9999)),
     "pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"\x0a\x01a", b"\x0a\x01\xff"),
     "byte pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"<0x25>", b"<\xb8x25>"),
@@ -328,85 +305,6 @@ def make(name: str, to: Path) -> Path:
     return to
 
 
-def commands(name: str) -> Sequence[str]:
-    """The commands to try with a folder."""
-    return COMMANDS if name in FOLDERS else ["mt-export"]
-
-
-def is_good(name: str, status: int | None, out: str, err: str) -> bool:
-    """Whether a command has ended as it must."""
-    refused = status == 1 and len(err.splitlines()) == 1 and not out
-    return refused or (name in EXPORTED and status == 0)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("word", nargs="?", default="", help="part of the names of the folders")
-    options = parser.parse_args(arguments)
-    rows, failed = [], 0
-    names = [name for name in FOLDERS | EXPORTED if options.word in name]
-    for number, name in enumerate(names):
-        with tempfile.TemporaryDirectory() as scratch:
-            folder = make(name, Path(scratch) / f"model{number}")
-            for command in commands(name):
-                started = time.perf_counter()
-                status, out, err = run(command, folder)
-                seconds = time.perf_counter() - started
-                harmed = list(Path(scratch).rglob("HARMED"))
-                good = is_good(name, status, out, err) and not harmed
-                failed += not good
-                message = err.strip().replace(str(folder), "FOLDER")[-300:]
-                rows.append([name, command, status, f"{seconds:.1f}", message])
-                mark = "" if good else "  <<< " + message
-                print(f"{name}, {command}: {seconds:.1f} s{mark}", file=sys.stderr, flush=True)
-    head = ["folder", "command", "status", "s", "message"]
-    print(tabulate(rows, head, tablefmt="pipe", disable_numparse=True))
-    return 1 if failed else 0
-
-
-COMMANDS = ("mt-translate", "mt-eval", "Translator.load")
-
-
-def run(command: str, folder: Path) -> tuple[int | None, str, str]:
-    """Exit status (124: it took more than three minutes), stdout and stderr of a command."""
-    context = multiprocessing.get_context("forkserver")  # loads PyTorch once
-    context.set_forkserver_preload(
-        ["transformer_mt.jobs.evaluate", "transformer_mt.jobs.translate_file", __name__]
-    )
-    process = context.Process(target=_serve, args=(command, folder))
-    process.start()
-    process.join(180)
-    if process.is_alive():
-        process.kill()
-        return 124, "", "timed out"
-    outputs = (folder.parent / name for name in ("out", "err"))
-    out, err = (path.read_text(encoding="utf-8", errors="replace") for path in outputs)
-    return process.exitcode, out, err
-
-
-def _serve(command: str, folder: Path) -> None:
-    """Runs a command in this process, as in an empty folder of a machine without a network."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    os.chdir(folder.parent)
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-    sys.argv = [command, f"model={folder}"]
-    if command == "mt-translate":
-        entry_points.translate()
-    elif command == "mt-eval":
-        entry_points.evaluate()
-    else:
-        try:
-            if command == "mt-export":
-                export(ExportJob(model=str(folder), format="hub", output="exported"))
-            else:
-                Translator.load(folder)
-        except (InputError, OSError) as error:
-            sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    tests = str(Path(__file__).with_name("test_hostile_folders.py"))
+    sys.exit(pytest.main(["-m", "slow", tests, *sys.argv[1:]]))

@@ -281,18 +281,18 @@ class Running:
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
-    def end(self, limit: float = TIMEOUT) -> Ended:
-        """Waits for the end; kills the process after ``limit`` seconds."""
+    def end(self) -> Ended:
+        """Waits for the end; kills the process after ``TIMEOUT`` seconds."""
         late = False
         if self._popen is None:
-            self._process.join(limit)
+            self._process.join(TIMEOUT)
             if late := self._process.is_alive():
                 self._process.kill()
                 self._process.join()
             status = self._process.exitcode
         else:
             try:
-                self._popen.wait(limit)
+                self._popen.wait(TIMEOUT)
             except subprocess.TimeoutExpired:
                 late = True
                 self._popen.kill()

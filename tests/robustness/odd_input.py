@@ -78,11 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         timeout=options.limit,
                         check=False,
                     )
-                status, out, messages = (
-                    done.returncode,
-                    done.stdout.count(b"\n"),
-                    done.stderr.decode(),
-                )
+                status, messages = done.returncode, done.stderr.decode()
+                out = done.stdout.count(b"\n")
             except subprocess.TimeoutExpired:
                 status, out, messages = -1, 0, f"timed out after {options.limit:.0f} s"
             seconds = time.perf_counter() - started

@@ -9,17 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import (
-    CONFIG,
-    EXPORTED,
-    FOLDERS,
-    MODEL,
-    TOKENIZER,
-    WEIGHTS,
-    fifo,
-    link,
-    make,
-)
+from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+from support import fork_server
+from support.training_runs import Running, one_line_error
 
 from transformer_mt import Translator, export
 from transformer_mt.cli import main as commands
@@ -31,6 +23,8 @@ MODEL_FILES = (CONFIG, TOKENIZER, WEIGHTS)
 SECONDS = 60
 GROWTH = 2 * 2**30
 """Bytes of address space that a test may add."""
+MEMORY = 8 * 2**30
+"""Address space of a command in bytes; PyTorch alone takes about three GiB of it."""
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +73,26 @@ def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
         commands.evaluate(EvaluateJob(model=folder))
     with pytest.raises(InputError, match=r"model\.safetensors"):
         Translator.load(MODEL, device="cpu", ensemble=[folder])
+
+
+@pytest.fixture(scope="module")
+def _server() -> None:
+    """The server that commands are forked from, which starts without the bounds of a test."""
+    first = fork_server.context().Process(target=int)
+    first.start()
+    first.join()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_server")
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_command_ends_with_one_line(name: str, command: str, tmp_path: Path) -> None:
+    folder = make(name, tmp_path / "model")
+    running = Running(command, [f"model={folder}"], tmp_path / "output", tmp_path)
+    resource.prlimit(running.process.pid or 0, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    one_line_error(running.wait())
+    assert not (tmp_path / "HARMED").exists()
 
 
 @pytest.mark.parametrize("name", EXPORTED)

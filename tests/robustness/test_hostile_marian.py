@@ -1,15 +1,16 @@
 """MarianMT folders made to harm: one line, nothing is executed, and little memory."""
 
 import json
-import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hostile_folders import fifo, sparse
+import torch._dynamo  # which the first ``torch.load`` would import within the bounds of a test
+from hostile_folders import Payload, fifo, sparse
 from test_hostile_folders import _bounded, assert_one_line  # noqa: F401
 
 from transformer_mt import Translator
@@ -29,16 +30,6 @@ CONFIG = {
 }
 PIECES = ["</s>", "<unk>", "a", "b", "c", "d", "e", "<pad>"]
 Harm = Callable[[Path], object]
-
-
-class Harming:
-    """Creates a file when it is unpickled."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.path}",)
 
 
 def save(folder: Path, tensors: object, *, zipped: bool = True) -> None:
@@ -74,20 +65,14 @@ def sparse_file(folder: Path) -> None:
     sparse(folder / "pytorch_model.bin")
 
 
-def wide_and_deep(folder: Path) -> None:
-    sizes = {f"{side}_layers": 1000 for side in ("encoder", "decoder")}
-    sizes |= {f"{side}_ffn_dim": 10**5 for side in ("encoder", "decoder")}
-    settings(folder, d_model=10**5, **sizes)
-
-
 HARM: dict[str, tuple[Harm, str]] = {
-    "code": (lambda f: save(f, weights(x=Harming(f / "HARMED"))), "more than tensors"),
+    "code": (lambda f: save(f, weights(x=Payload())), "more than tensors"),
     "code, old format": (
-        lambda f: save(f, weights(x=Harming(f / "HARMED")), zipped=False),
+        lambda f: save(f, weights(x=Payload()), zipped=False),
         "more than tensors",
     ),
     "plain pickle of code": (
-        lambda f: (f / "pytorch_model.bin").write_bytes(pickle.dumps(Harming(f / "HARMED"))),
+        lambda f: (f / "pytorch_model.bin").write_bytes(pickle.dumps(Payload())),
         "cannot read",
     ),
     "no tensors": (lambda f: save(f, [1, 2]), "not a dictionary of tensors"),
@@ -126,25 +111,35 @@ HARM: dict[str, tuple[Harm, str]] = {
         lambda f: (f / "vocab.json").write_text('{"\\ud800": 0, "a": 1, "b": 2, "c": 3}'),
         "surrogates not allowed",
     ),
-    "no layers": (lambda f: settings(f, encoder_layers=0), r"num_encoder_layers=0 must be"),
-    "a million layers": (lambda f: settings(f, decoder_layers=10**6), "num_decoder_layers=1000000"),
-    "wide and deep": (wide_and_deep, "neither model.safetensors nor pytorch_model.bin"),
-    "type as list": (lambda f: settings(f, model_type=["marian"]), "only type marian"),
-    "activation as list": (lambda f: settings(f, activation_function=[]), "is not supported"),
-    "dropout as text": (lambda f: settings(f, dropout="x"), "dropout=x is not a number"),
-    "positions as text": (
-        lambda f: settings(f, max_position_embeddings="x"), "max_position_embeddings=x is not a",
-    ),
-    "not a number": (lambda f: settings(f, max_position_embeddings=float("nan")), "=nan is not a"),
-    "penalty too large": (lambda f: settings(f, length_penalty=10**400), "is not a number, or too"),
-    "penalty as text": (
-        lambda f: settings(f, length_penalty="x"), "length_penalty=x is not a number",
-    ),
-}  # fmt: skip
+}
+WIDE = {"d_model": 10**5, "encoder_ffn_dim": 10**5, "decoder_ffn_dim": 10**5}
+DEEP = {"encoder_layers": 1000, "decoder_layers": 1000}
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "no size": ({"d_model": None}, r"config\.json: it is not an object with"),
+    "a lie": ({"vocab_size": 99}, "its vocabulary has 8 pieces, not vocab_size=99"),
+    "absurd size": ({"d_model": 10**9}, r"model\.d_model=1000000000 must be"),
+    "two widths": ({"encoder_ffn_dim": 64}, "encoder and decoder differ in ffn_dim: 64 and 32"),
+    "start": ({"decoder_start_token_id": 5}, "its decoder starts with d, not with <pad> or <s>"),
+    "no such id": ({"decoder_start_token_id": -1}, "decoder_start_token_id=-1 is not an id"),
+    "no layers": ({"encoder_layers": 0}, "num_encoder_layers=0 must be"),
+    "a million layers": ({"decoder_layers": 10**6}, "num_decoder_layers=1000000"),
+    "wide and deep": (WIDE | DEEP, "neither model.safetensors nor pytorch_model.bin"),
+    "type": ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
+    "type as list": ({"model_type": ["marian"]}, "only type marian"),
+    "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
+    "activation as list": ({"activation_function": []}, "is not supported"),
+    "dropout as text": ({"dropout": "x"}, "dropout=x is not a number"),
+    "positions as text": ({"max_position_embeddings": "x"}, "max_position_embeddings=x is not a"),
+    "not a number": ({"max_position_embeddings": float("nan")}, "=nan is not a"),
+    "penalty too large": ({"length_penalty": 10**400}, "is not a number, or too"),
+    "penalty as text": ({"length_penalty": "x"}, "length_penalty=x is not a number"),
+}
+HARM |= {name: (partial(settings, **new), message) for name, (new, message) in SETTINGS.items()}
 
 
 @pytest.mark.parametrize("name", HARM)
 def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "model"
     folder.mkdir()
@@ -153,13 +148,10 @@ def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     for side in ("source.spm", "target.spm"):
         (folder / side).write_bytes(b"never read")
     harm, message = HARM[name]
-    for file in ("config.json", "vocab.json"):
-        if file.split(".")[0] in message and "FIFO" in name:
-            (folder / file).unlink()
     harm(folder)
     with pytest.raises(InputError, match=message) as error:
         Translator.load(folder, device="cpu")
     assert str(folder) in str(error.value)
     assert_one_line(error.value)
-    assert not (folder / "HARMED").exists()
+    assert not (tmp_path / "HARMED").exists()
     assert not list((tmp_path / "cache").rglob("model.safetensors"))

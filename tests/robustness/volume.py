@@ -22,7 +22,7 @@ class Volume:
         self._ballast = path / "ballast"
 
     def __enter__(self) -> "Volume":
-        self.path.mkdir()
+        self.path.mkdir(exist_ok=True)
         self._mount("-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs")
         return self
 

@@ -21,18 +21,8 @@ from transformer_mt.config.decode import search_settings
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 
 Make = Callable[..., Translator]
-
-
-@pytest.fixture(scope="module")
-def make(tokenizer: Tokenizer) -> Make:
-    def translator(model: Transformer | None = None, **settings: object) -> Translator:
-        config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return make_translator(model or random_model(), tokenizer, config)
-
-    return translator
 
 
 def test_joined() -> None:
@@ -77,6 +67,8 @@ def test_prefixes(make: Make) -> None:
     assert found[1] == free[1] == [Translation("", 0.0, 0)]
     assert [t.text for t in found[2]] == [t.text for t in free[2]]
     assert translator.cut_lines > 0
+    ((best,),) = make(max_length=1).translate_nbest(["a"], 1, prefixes=["the fox jumps"])
+    assert best.text.startswith("the fox jumps")  # though it is longer than max_length
 
 
 def test_a_prefix_may_end_inside_a_word(make: Make, tokenizer: Tokenizer) -> None:

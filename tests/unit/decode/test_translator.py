@@ -31,18 +31,7 @@ from transformer_mt.model.transformer import Transformer
 DROPPED = "\ufffd"
 """What nmt_nfkc drops."""
 BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "\x1c\x1f"]
-Settings = Callable[..., Translator]
-
-
-@pytest.fixture
-def translator(tokenizer: Tokenizer) -> Settings:
-    model = random_model()
-
-    def make(model: Transformer = model, **settings: float) -> Translator:
-        config = DecodeConfig(**{"max_extra_tokens": 6, **settings})  # type: ignore[arg-type]
-        return make_translator(model, tokenizer, config)
-
-    return make
+Make = Callable[..., Translator]
 
 
 @pytest.mark.parametrize("name", ["none", "nfc", "standard", "moses_lowercase"])
@@ -105,26 +94,24 @@ def test_equals_the_reference_search_without_caches(
         assert [t.score for t in translations] == pytest.approx([h.score for h in expected], 1e-4)
 
 
-def test_batches_never_change_a_translation(translator: Settings) -> None:
+def test_batches_never_change_a_translation(make: Make) -> None:
     lines = [*random_lines(24, 12), *BLANK]
-    one_by_one = translator()
+    one_by_one = make()
     alone = [found for line in lines for found in one_by_one.translate_nbest([line], 2)]
     assert len({best[0].text for best in alone}) > 20
     assert one_by_one.translate(lines) == [best[0].text for best in alone]
     for batch_tokens in (300, 10**6):
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
-        shuffled = translator(batch_tokens=batch_tokens).translate_nbest(
-            [lines[i] for i in order], 2
-        )
+        shuffled = make(batch_tokens=batch_tokens).translate_nbest([lines[i] for i in order], 2)
         for i, found in zip(order, shuffled, strict=True):
             assert [t.text for t in found] == [t.text for t in alone[i]]
             assert [t.score for t in found] == pytest.approx([t.score for t in alone[i]], 1e-4)
 
 
-def test_batches_hold_no_more_than_batch_tokens(translator: Settings) -> None:
+def test_batches_hold_no_more_than_batch_tokens(make: Make) -> None:
     start = Transformer.init_decoder_state
     with patch.object(Transformer, "init_decoder_state", autospec=True, side_effect=start) as spy:
-        translator(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
+        make(beam_size=3, batch_tokens=600).translate(random_lines(60, 12))
     padded = []
     for call in spy.call_args_list:
         _, src, beam_size = call.args
@@ -153,9 +140,9 @@ def test_blank_lines_do_not_reach_the_model(
         silent.translate(["x"])
 
 
-def test_repeated_lines_are_translated_once(translator: Settings) -> None:
+def test_repeated_lines_are_translated_once(make: Make) -> None:
     lines = ["the red dog", "a fox", "the red dog", "", "x" * 200, "a fox", "x" * 200]
-    searching = translator(max_source_tokens=12)
+    searching = make(max_source_tokens=12)
     one_by_one = [[t.text for t in searching.translate_nbest([line], 3)[0]] for line in lines]
     search = TorchEngine.search
     with patch.object(TorchEngine, "search", autospec=True, side_effect=search) as spy:
@@ -166,13 +153,12 @@ def test_repeated_lines_are_translated_once(translator: Settings) -> None:
     assert len(parts) == len(set(map(tuple, parts))) <= 6
 
 
-def test_special_symbols_are_never_generated(translator: Settings, tokenizer: Tokenizer) -> None:
+def test_special_symbols_are_never_generated(make: Make, tokenizer: Tokenizer) -> None:
     """They keep their probability, as in training; the others are not rescaled."""
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
-    ((found,),) = translator(
-        model, beam_size=1, max_extra_tokens=1, length_penalty=0.0
-    ).translate_nbest(["x"], 1)
+    greedy = make(model, beam_size=1, max_extra_tokens=1, length_penalty=0.0)
+    ((found,),) = greedy.translate_nbest(["x"], 1)
     (ids,) = tokenizer.encode(["x"])
     assert found.text == "x" * found.tokens
     assert found.tokens == len(ids) + 1
@@ -180,12 +166,12 @@ def test_special_symbols_are_never_generated(translator: Settings, tokenizer: To
     assert found.score == pytest.approx(found.tokens * (1 - total) + (0 - total))
 
 
-def test_bytes_give_text(translator: Settings, tokenizer: Tokenizer) -> None:
+def test_bytes_give_text(make: Make, tokenizer: Tokenizer) -> None:
     model = constant_model(tokenizer, {"<0xFF>": 3.0, "</s>": 0.0})
-    (found,) = translator(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
+    (found,) = make(model, beam_size=1, max_extra_tokens=0).translate(["the dog"])
     assert set(found) == {"\ufffd"}
     model = constant_model(tokenizer, {"<0x0A>": 0.2, "a": 0.1, "b": 0.0, "</s>": -0.1})
-    (best,) = translator(model, beam_size=60, max_extra_tokens=2).translate_nbest(["a"], 60)
+    (best,) = make(model, beam_size=60, max_extra_tokens=2).translate_nbest(["a"], 60)
     texts = {t.text for t in best}
     assert {"", "a", "ab", "a b", "a  b"} <= texts
     assert not any("\n" in text for text in texts)
@@ -202,9 +188,9 @@ WEIRD = {
 
 
 @pytest.mark.parametrize("name", WEIRD)
-def test_unusual_lines_give_one_line(translator: Settings, tokenizer: Tokenizer, name: str) -> None:
+def test_unusual_lines_give_one_line(make: Make, tokenizer: Tokenizer, name: str) -> None:
     model = constant_model(tokenizer, {"x": 0.0, "</s>": -0.5})
-    patient = translator(model, beam_size=1, max_source_tokens=20, max_extra_tokens=0)
+    patient = make(model, beam_size=1, max_source_tokens=20, max_extra_tokens=0)
     before, found, after = patient.translate(["a", WEIRD[name], "a"])
     assert set(before) == set(after) == {"x"}
     # This model says x for every token that it gets: none was dropped.

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.model_folders import JOB
-from support.models import make_tokenizer, make_translator, random_model
+from support.model_folders import JOB, write_model
+from support.models import make_translator
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
@@ -29,13 +29,13 @@ from transformer_mt.model.transformer import Transformer
 ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
 
 
-def random_weights(folder: Path, model: Transformer | None = None) -> EngineRequest:
-    """Writes a model into a folder that has a vocabulary, and opens it."""
-    model = model or random_model()
+def change_weights(folder: Path) -> Transformer:
+    """Writes other weights into a model folder; returns their model."""
+    model, _, _ = model_folder.load_model(folder)
+    with torch.no_grad():
+        model.embedding.weight[5, 5] += 1
     ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
-    data = replace(JOB.data, cleaning=replace(JOB.data.cleaning, max_tokens=20))
-    model_folder.write_config(folder, replace(JOB, data=data, model=model.config))
-    return EngineRequest.open(folder, device="cpu")
+    return model
 
 
 def convert(folder: Path, compute_type: str = "float32") -> Path:
@@ -47,10 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model folder; the cache is in ``tmp_path``."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    (tmp_path / "run").mkdir()
-    make_tokenizer(tmp_path)
-    (tmp_path / "m").rename(tmp_path / "run" / run_layout.TOKENIZER)
-    random_weights(tmp_path / "run")
+    write_model(tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -71,10 +68,8 @@ def test_converted_once_for_each_model(folder: Path, caplog: pytest.LogCaptureFi
     assert len(caplog.messages) == 1
     assert files(place) == before
     assert files(folder / "ctranslate2").keys() == {"float32", ".lock"}
-    model = random_model()
-    with torch.no_grad():
-        model.encoder[0].feed_forward.linear1.bias[3] += 1e-3  # type: ignore[index, union-attr, operator]
-    assert find_or_convert(random_weights(folder, model), "float32") == place
+    change_weights(folder)
+    assert convert(folder) == place
     assert (place / "model.bin").read_bytes() != weights
 
 
@@ -132,12 +127,13 @@ def test_cache_is_used_if_the_folder_cannot_be_written(
 
 
 @pytest.mark.parametrize(("key", "size"), [("d_k", 5), ("d_v", 4)])
-def test_unsupported_shapes(folder: Path, key: str, size: int) -> None:
-    request = random_weights(folder, random_model(**{key: size}))
+def test_unsupported_shapes(tmp_path: Path, key: str, size: int) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, replace(JOB, model=replace(JOB.model, **{key: size})))
     with pytest.raises(InputError, match=rf"model\.{key}={size} is not d_model / num_heads"):
-        open_engine("ctranslate2", request)
+        open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
     assert not (folder / "ctranslate2").exists()
-    check_shape(random_model(**{key: 8}).config)  # the default, given explicitly
+    check_shape(replace(JOB.model, **{key: 8}))  # the default, given explicitly
 
 
 def test_one_of_several_processes_says_that_it_has_converted(
@@ -166,10 +162,7 @@ def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -
     """PyTorch reads the weights only when a sentence needs it, which may be hours later."""
     convert(folder)
     engine = open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
-    newer = random_model()
-    with torch.no_grad():
-        newer.embedding.weight[5, 5] += 1
-    random_weights(folder, newer)
+    newer = change_weights(folder)
     expected = make_translator(newer, Tokenizer(folder / run_layout.TOKENIZER), DecodeConfig())
     (found,), (scores,) = (each.score([[5, 6]], [[7]]) for each in (engine, expected.engine))
     assert found == pytest.approx(scores)

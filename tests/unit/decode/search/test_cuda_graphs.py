@@ -5,13 +5,11 @@ the contents of a tensor are read.
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 import torch
@@ -212,57 +210,40 @@ def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
     is_invalid: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The allocator's attempt to free memory invalidates a capture, so that it cannot be ended."""
-    calls: list[str] = []
-    exhausted: list[bool] = []
-
-    def noted(call: str) -> Callable[..., None]:
-        return lambda *_: calls.append(call)
-
-    def capture_end() -> None:
-        if is_invalid and exhausted:
-            raise RuntimeError("operation failed due to a previous error during capture")
-        calls.append("end")
-
-    graph = SimpleNamespace(
-        capture_begin=lambda pool, capture_error_mode: calls.append(f"begin {pool}"),
-        capture_end=capture_end,
-        pool=lambda: (0, 7),
-        replay=noted("replay"),
-    )
-
-    def work() -> None:
-        calls.append("work")
-        if exhausted:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    for name, value in (
-        ("CUDAGraph", lambda: graph),
-        ("current_device", lambda: 1),
-        ("graph_pool_handle", lambda: (0, 7)),
-        ("stream", nullcontext),
-        ("default_generators", [None, Mock(graphsafe_set_state=noted("reset"))]),
+    cuda = MagicMock()  # records all calls, in order
+    cuda.current_device.return_value = 1
+    graph, pool = cuda.CUDAGraph.return_value, (0, 7)
+    graph.pool.return_value = cuda.graph_pool_handle.return_value = pool
+    for module, name, value in (
+        (torch, "cuda", cuda),
+        (torch, "zeros", Mock()),
+        (torch, "Generator", Mock()),
+        (torch._C, "_cuda_endAllocateToPool", cuda.end_pool),
+        (torch._C, "_cuda_releasePool", cuda.release_pool),
+        (cuda_graphs, "_capture_stream", Mock()),
+        (cuda_graphs, "_FAILED", threading.Event()),
+        (cuda_graphs, "_pool", cache(cuda_graphs._pool.__wrapped__)),
     ):
-        monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(torch, "zeros", Mock())
-    monkeypatch.setattr(torch, "Generator", Mock())
-    monkeypatch.setattr(cuda_graphs, "_capture_stream", lambda device: device)
-    monkeypatch.setattr(cuda_graphs, "_FAILED", threading.Event())
-    monkeypatch.setattr(cuda_graphs, "_pool", cache(cuda_graphs._pool.__wrapped__))
-    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", noted("end pool"))
-    monkeypatch.setattr(torch._C, "_cuda_releasePool", noted("release pool"))
+        monkeypatch.setattr(module, name, value)
+
     cuda_graphs._pool(1)
-    step = CudaGraphStep(work)
+    step = CudaGraphStep(cuda.work)
     step()
-    exhausted.append(True)
+    cuda.work.side_effect = torch.OutOfMemoryError("CUDA out of memory")
+    if is_invalid:
+        graph.capture_end.side_effect = RuntimeError("failed due to a previous error")
     with pytest.raises(torch.OutOfMemoryError):  # halves the batch
         step()
-    exhausted.clear()
+    cuda.work.side_effect = graph.capture_end.side_effect = None
     step.invalidate()
     for _ in range(3):
         step()
-    undone = ["end pool", "release pool", "reset"] if is_invalid else ["end"]
-    assert calls == [
-        *("begin (0, 7)", "end"),  # the pool, once
-        *("work", "begin (0, 7)", "work", *undone),
-        *("work", "begin (0, 7)", "work", "end", "replay", "replay"),
+    undone = ["end_pool", "release_pool", "graphsafe_set_state"]
+    expected = [
+        *("capture_begin", "capture_end"),  # the pool, once
+        *("work", "capture_begin", "work", "capture_end", *(undone if is_invalid else [])),
+        *("work", "capture_begin", "work", "capture_end", "replay", "replay"),
     ]
+    calls = [name.rpartition(".")[2] for name, *_ in cuda.mock_calls]
+    assert [call for call in calls if call in {*expected, *undone}] == expected
+    assert {call.args for call in graph.capture_begin.mock_calls} == {(pool,)}
