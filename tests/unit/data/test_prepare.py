@@ -1,8 +1,10 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
+import pickle
 import random
-from concurrent.futures import ThreadPoolExecutor
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.errors import input_error
 
-from transformer_mt.config import CleaningConfig, TrainJob
+from transformer_mt.config import CleaningConfig, TrainConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
@@ -36,7 +38,8 @@ def job(tmp_path: Path) -> TrainJob:
     }
     sets = {name: [write_pairs(tmp_path / f"{name}.tsv", texts[name])] for name in texts}
     cleaning = CleaningConfig(max_tokens=64, deduplicate=True)
-    return prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
+    job = prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
+    return dataclasses.replace(job, train=TrainConfig(max_tokens_per_device=64))
 
 
 @pytest.fixture
@@ -144,13 +147,32 @@ def test_an_existing_vocabulary_is_used_unchanged(
     assert built == []  # same vocabulary content, so the encoded corpus is the same
 
 
-def test_jobs_that_start_together_build_once(job: TrainJob, built: list[str]) -> None:
-    """In threads here; their locks exclude each other as those of processes do."""
-    with ThreadPoolExecutor(2) as threads:
-        one, two = threads.map(prepare, [job, job])
-    assert built == BOTH
-    assert one.corpus == two.corpus
-    assert len(one.train) == 81
+CONCURRENT = """
+import logging, pickle, sys
+from transformer_mt.data.prepare import prepare
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+job = pickle.loads(bytes.fromhex(sys.argv[1]))
+sys.stdin.readline()
+print(len(prepare(job).train))
+"""
+
+
+def test_concurrent_processes_build_once(job: TrainJob) -> None:
+    command = [sys.executable, "-c", CONCURRENT, pickle.dumps(job).hex()]
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    results = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], results
+    assert results[0][0] == results[1][0] == "81\n"
+    log = results[0][1] + results[1][1]
+    assert log.count("learning a vocabulary") == 1
+    assert log.count("encoding the training data") == 1
 
 
 def test_a_large_corpus_is_divided_into_shards(
@@ -208,6 +230,11 @@ def test_a_source_of_which_nothing_is_left_is_reported(
     prepare(changed(job, "data", train=[*job.data.train, again]))
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [f"warning: cleaning drops all pairs of {again}"]
+
+
+def test_weights_and_temperature_together_are_an_error(job: TrainJob) -> None:
+    with input_error(r"data\.weights and data\.temperature both mix"):
+        changed(job, "data", weights=[2.0], temperature=2.0)
 
 
 def test_an_error_in_the_small_sets_is_reported_before_encoding(
