@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.imports import imported_names
 from support.paths import ROOT
 
 PROJECT = "transformer-mt"
@@ -66,18 +67,7 @@ def test_lock_is_of_this_pyproject() -> None:
 
 def imports(source: str) -> set[str]:
     """Names of the top-level modules that a source text imports, anywhere in it."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}
-
-
-def test_imports_of_a_source_text() -> None:
-    source = "import a.b, c as d\ndef f():\n    from e.g import h\n    from . import i\n"
-    assert imports(source) == {"a", "c", "e"}
+    return {name.partition(".")[0] for _, name in imported_names(ast.parse(source))} - {""}
 
 
 @pytest.mark.parametrize(("folder", "group"), [("transformer_mt", []), ("tests", ["test"])])
