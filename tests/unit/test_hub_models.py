@@ -16,9 +16,8 @@ from support.hub_server import Hub
 from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
-from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import resolved_job
+from transformer_mt.jobs.resolved_job import with_initial_model
 from transformer_mt.model_folder import load_model, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
@@ -138,31 +137,24 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
 def test_fine_tuning_stays_with_the_commit_that_it_started_from(
     hub: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained, run_dir = load_model(MODEL)[2], tmp_path / "run"
-    job = replace(
-        trained,
-        run_dir=str(run_dir),
-        train=replace(trained.train, init_from=f"hf://{NAME}"),
-    )
-
-    def with_initial_model(job: TrainJob) -> TrainJob:
-        return resolved_job.with_initial_model(job, job.train.init_from or "")
-
-    started = with_initial_model(job)
-    folder = hub_models.resolve(f"hf://{NAME}")
-    assert started.train.init_from == f"hf://{NAME}@{folder.name}"
+    trained, run_dir, name = load_model(MODEL)[2], tmp_path / "run", f"hf://{NAME}"
+    train = replace(trained.train, init_from=name)
+    job = replace(trained, run_dir=str(run_dir), train=train)
+    started = with_initial_model(job, name)
+    folder = hub_models.resolve(name)
+    assert started.train.init_from == f"{name}@{folder.name}"
     assert started.tokenizer.path == str(folder / "tokenizer.model")
     run_dir.mkdir()
     write_config(run_dir, started)
     hub.push(NAME, hub_server.read_files(MODEL) | {"more": b""})
-    assert with_initial_model(job) == started
-    tagged = replace(job, train=replace(job.train, init_from=f"hf://{NAME}@main"))
-    assert with_initial_model(tagged).train.init_from != started.train.init_from
+    assert with_initial_model(job, name) == started
+    tagged = replace(job, train=replace(train, init_from=f"{name}@main"))
+    assert with_initial_model(tagged, f"{name}@main").train.init_from != started.train.init_from
     # Once there is a checkpoint, neither the Hub nor the cache is needed.
     (run_dir / "checkpoints/step_00000001").mkdir(parents=True)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     shutil.rmtree(cache)
-    assert with_initial_model(job) == started
+    assert with_initial_model(job, name) == started
 
 
 @pytest.mark.long
