@@ -202,6 +202,7 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ("train", "data.cleaning.max_tokens=1", r"≥ 2 and ≤ 100,000$"),
         ("train", "data.cleaning.max_ratio=0.9", r"≥ 1 \(or null\)"),
         ("train", "data.cleaning.max_ratio=nan", r"≥ 1"),
+        ("train", "data.cleaning.max_ratio=inf", r"≥ 1"),
         ("train", "data.cleaning.max_word_repeats=0", r"≥ 1 \(or null\)"),
         ("train", "data.cleaning.max_character_repeats=0", r"≥ 1"),
         ("train", "data.cleaning.min_word_length=-1.0", r"≥ 0"),

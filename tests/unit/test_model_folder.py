@@ -115,6 +115,7 @@ def another_vocabulary(folder: Path) -> None:
         (lambda f: (f / "tokenizer.model").unlink(), "cannot load the vocabulary"),
         (lambda f: (f / "tokenizer.model").write_bytes(b"x"), "not a SentencePiece model"),
         (lambda f: os.truncate(f / "model.safetensors", 99), r"is damaged .*: copy it again"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x" * 70), r"\(a header of [\d,]+ bytes"),
         (lambda f: append(f, f"x: {'9' * 5000}\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_text("- 1\n"), "is damaged"),
         (lambda f: (f / "config.yaml").write_bytes(b"a: \xff"), "is damaged"),
