@@ -1,8 +1,6 @@
 """mt-train as a subprocess, on a corpus and a model that take seconds."""
 
-import json
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -10,15 +8,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from support.training_runs import MODEL, TIMEOUT
+from support import training_runs
+from support.training_runs import MODEL, TIMEOUT, data_settings
+from support.training_runs import checkpoints as checkpoints
+from support.training_runs import records as records
 
 BIN = Path(sys.executable).parent
 MT_TRAIN = str(BIN / "mt-train")
 SETTINGS = [
     "train.precision=fp32",
-    "data=files",
-    "data.src_lang=en",
-    "data.tgt_lang=de",
     "tokenizer.vocab_size=290",
     "data.cleaning.max_tokens=64",
     *MODEL,
@@ -39,17 +37,13 @@ SETTINGS = [
 
 
 def write_corpus(folder: Path) -> Path:
-    """An upper-case "translation" of random letters: train.tsv, valid.tsv, test.tsv."""
-    rng = random.Random(0)
-    for name, count in (("train", 120), ("valid", 7), ("test", 5)):
-        lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
-        (folder / f"{name}.tsv").write_text("".join(f"{s}\t{s.upper()}\n" for s in lines))
+    """A corpus whose validation and test sets the ranks cannot share evenly."""
+    training_runs.write_corpus(folder, valid=7, test=5)
     return folder
 
 
 def settings(corpus: Path, name: str) -> list[str]:
-    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    return [f"run_dir={corpus}/{name}", f"cache_dir={corpus}/cache", *SETTINGS, *data]
+    return [*data_settings(corpus, corpus / name), *SETTINGS]
 
 
 def start(
@@ -80,15 +74,6 @@ def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) 
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def checkpoints(run_dir: Path) -> list[Path]:
-    return sorted(run_dir.glob("checkpoints/step_*"))
-
-
-def records(run_dir: Path, split: str) -> list[dict[str, float]]:
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [record for record in map(json.loads, lines) if record["split"] == split]
 
 
 def workers(launcher: int) -> list[int]:

@@ -113,36 +113,36 @@ def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[R
     """Starts a command on several ranks, with the environment that torchrun gives them."""
     env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
     env["MASTER_PORT"] = str(free_port())
+    ranks = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     return [
-        Running(
-            module,
-            argv,
-            folder / f"rank{rank}",
-            None,
-            None,
-            **env,
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-        )
-        for rank in range(size)
+        Running(module, argv, folder / f"rank{each['RANK']}", None, None, **each) for each in ranks
     ]
 
 
 def write_corpus(
-    folder: Path, translate: Callable[[str], str] = str.upper, pairs: int = 120
+    folder: Path,
+    translate: Callable[[str], str] = str.upper,
+    pairs: int = 120,
+    valid: int = 10,
+    test: int = 8,
 ) -> None:
+    """A "translation" of random letters: train.tsv, valid.tsv, test.tsv."""
     rng = random.Random(0)
-    for name, count in (("train", pairs), ("valid", 10), ("test", 8)):
+    for name, count in (("train", pairs), ("valid", valid), ("test", test)):
         lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
         text = "".join(f"{line}\t{translate(line)}\n" for line in lines)
         (folder / f"{name}.tsv").write_text(text)
 
 
-def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+def data_settings(folder: Path, run_dir: Path) -> list[str]:
+    """The corpus of a folder, which has the cache as well, and the folder of the run."""
     data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
-    return [*where, "data=files", "data.src_lang=en", "data.tgt_lang=de", *data, *MODEL, *RECIPE,
-            *more]  # fmt: skip
+    languages = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
+    return [f"run_dir={run_dir}", f"cache_dir={folder}/cache", *languages, *data]
+
+
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    return [*data_settings(folder, run_dir), *MODEL, *RECIPE, *more]
 
 
 def one_line_error(result: tuple[int | None, str, str]) -> str:
@@ -156,10 +156,14 @@ def one_line_error(result: tuple[int | None, str, str]) -> str:
     return lines[-1].removeprefix("mt-train: error: ")
 
 
+def records(run_dir: Path, split: str) -> list[dict[str, Any]]:
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["split"] == split]
+
+
 def curve(run_dir: Path, split: str = "train") -> list[tuple[Any, ...]]:
-    records = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     keys = ("step", "loss", "nll", "ppl", "lr", "grad_norm")
-    return [tuple(r[k] for k in keys if k in r) for r in records if r["split"] == split]
+    return [tuple(record[k] for k in keys if k in record) for record in records(run_dir, split)]
 
 
 def checkpoints(run_dir: Path) -> list[Path]:

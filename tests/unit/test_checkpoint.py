@@ -6,40 +6,34 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from support.models import tiny_config
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files
-from transformer_mt.config import (
-    ModelConfig,
-    OptimizerConfig,
-)
+from transformer_mt.config import OptimizerConfig
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.optimizer import adam, named_state
 
-MODEL = ModelConfig(d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-V = 11
 
-
-def tiny(seed: int, config: ModelConfig = MODEL) -> Transformer:
+def tiny(seed: int, **config: int) -> Transformer:
     torch.manual_seed(seed)
-    return Transformer(config, V)
+    return Transformer(tiny_config(**config), 11)
 
 
-def optimizer_of(model: Transformer) -> torch.optim.Optimizer:
+def training(seed: int) -> tuple[Transformer, torch.optim.Optimizer]:
+    model = tiny(seed)
     optimizer = adam(model, OptimizerConfig())
     for group in optimizer.param_groups:
         group["lr"] = 1e-2
-    return optimizer
+    return model, optimizer
 
 
 def update(model: Transformer, optimizer: torch.optim.Optimizer, seed: int) -> None:
@@ -53,9 +47,8 @@ def snapshot(model: Transformer, optimizer: torch.optim.Optimizer) -> ckpt.Snaps
     return ckpt.snapshot(model, named_state(model, optimizer))
 
 
-def save(folder: Path, step: int, seed: int | None = None) -> ckpt.Checkpoint:
-    model = tiny(step if seed is None else seed)
-    optimizer = optimizer_of(model)
+def save(folder: Path, step: int) -> ckpt.Checkpoint:
+    model, optimizer = training(step)
     update(model, optimizer, seed=step)
     return ckpt.save_checkpoint(folder, {"step": step}, snapshot(model, optimizer))
 
@@ -69,23 +62,20 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 def test_training_resumes_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
-    model = tiny(1)
-    optimizer = optimizer_of(model)
+    model, optimizer = training(1)
     for seed in range(3):
         update(model, optimizer, seed)
     saved = ckpt.save_checkpoint(tmp_path, {"step": 3, "note": "ü"}, snapshot(model, optimizer))
     assert saved.step == 3
     assert saved.path == tmp_path / "checkpoints" / "step_00000003"
 
-    restored = tiny(2)
-    other = optimizer_of(restored)
+    restored, other = training(2)
     update(restored, other, seed=9)  # its state is replaced
     (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found == saved
     assert found.state["note"] == "ü"
     ckpt.restore(found, restored, named_state(restored, other))
     assert_equal(weights(restored), weights(model))
-    assert named_state(model, optimizer).keys() == named_state(restored, other).keys()
     assert_equal(named_state(restored, other), named_state(model, optimizer))
     assert all(value.any() for value in named_state(restored, other).values())
     for seed in (3, 4):
@@ -96,28 +86,30 @@ def test_training_resumes_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
-    model = tiny(1)
-    optimizer = optimizer_of(model)
-    state = {
-        name.replace("exp_avg", "momentum"): t for name, t in named_state(model, optimizer).items()
-    }
-    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, state))
+    model, optimizer = training(1)
+    state = named_state(model, optimizer)
+    renamed = {name.replace("exp_avg", "momentum"): tensor for name, tensor in state.items()}
+    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, renamed))
     with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
-        ckpt.restore(checkpoint, model, named_state(model, optimizer))
+        ckpt.restore(checkpoint, model, state)
 
 
-def test_a_run_resumes_in_fp16_and_in_another_precision(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "now", "scale"), [(True, False, 1.0), (False, True, 1.0), (True, True, 8.0)]
+)
+def test_a_run_resumes_in_fp16_and_in_another_precision(
+    tmp_path: Path, before: bool, now: bool, scale: float
+) -> None:
     """As on machines that have a T4 on one day and an L4 on the next."""
-    model = tiny(1)
-    other = named_state(model, optimizer_of(model))
-    scaled = other | {"loss_scale.factor": torch.tensor(8.0)}
-    for saved, live, factor in ((scaled, other, 1.0), (other, scaled, 1.0), (scaled, scaled, 8.0)):
-        checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, ckpt.snapshot(model, saved))
-        live = {name: torch.ones_like(tensor) for name, tensor in live.items()}
-        ckpt.restore(checkpoint, tiny(2), live)
-        assert live.pop("loss_scale.factor", 1.0) == factor
-        torch.testing.assert_close(live, other)
-        shutil.rmtree(checkpoint.path)
+    model, optimizer = training(1)
+    state, factor = named_state(model, optimizer), {"loss_scale.factor": torch.tensor(8.0)}
+    saved = ckpt.snapshot(model, {**state, **(factor if before else {})})
+    checkpoint = ckpt.save_checkpoint(tmp_path, {"step": 1}, saved)
+    live = {**state, **(factor if now else {})}
+    live = {name: torch.ones_like(tensor) for name, tensor in live.items()}
+    ckpt.restore(checkpoint, tiny(2), live)
+    assert live.pop("loss_scale.factor", 1.0) == scale
+    assert_equal(live, state)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
@@ -141,7 +133,6 @@ def test_an_interrupted_save_leaves_existing_checkpoints_intact(
 ) -> None:
     """Interrupted at the number-th disk access, the new checkpoint is complete or absent."""
     save(tmp_path, 1)
-    before = (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes()
     calls = 0
 
     class Killed(BaseException):
@@ -165,25 +156,10 @@ def test_an_interrupted_save_leaves_existing_checkpoints_intact(
             save(tmp_path, 2)
     found = ckpt.valid_checkpoints(tmp_path)
     assert [c.step for c in found] in ([1], [1, 2])
-    assert [p.name for p in (tmp_path / "checkpoints").glob("step_*")] == [
-        c.path.name for c in found
-    ]
-    assert (tmp_path / "checkpoints" / "step_00000001" / "model.safetensors").read_bytes() == before
+    assert len(list((tmp_path / "checkpoints").glob("step_*"))) == len(found)
     save(tmp_path, 2)  # leftovers are removed
     assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [1, 2]
-    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
-        "step_00000001",
-        "step_00000002",
-    ]
-
-
-def flip(name: str, offset: int) -> Callable[[Path], object]:
-    def damage(folder: Path) -> None:
-        content = bytearray((folder / name).read_bytes())
-        content[offset] ^= 0x10
-        (folder / name).write_bytes(content)
-
-    return damage
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
 def cut(name: str) -> Callable[[Path], object]:
@@ -198,18 +174,11 @@ def state(**changes: Any) -> Callable[[Path], object]:
     return damage
 
 
-def empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "a bit of a weight": flip("model.safetensors", -1),
-    "a bit of Adam's state": flip("optimizer.safetensors", -100),
     "optimizer cut": cut("optimizer.safetensors"),
     "no weights": lambda f: (f / "model.safetensors").unlink(),
     "no state": lambda f: (f / "state.json").unlink(),
-    "empty folder": empty,
+    "empty folder": lambda f: [path.unlink() for path in f.iterdir()],
     "state cut": cut("state.json"),
     "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
     "state null": lambda f: (f / "state.json").write_text("null"),
@@ -257,28 +226,20 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_the_average_is_the_element_wise_mean(tmp_path: Path) -> None:
     checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
     found = ckpt.average(checkpoints[1:])
+    saved = [load_file(checkpoint.path / "model.safetensors") for checkpoint in checkpoints[1:]]
     assert found.keys() == weights(tiny(9)).keys()
     for name, tensor in found.items():
-        arrays = []
-        for checkpoint in checkpoints[1:]:
-            with safe_open(checkpoint.path / "model.safetensors", "numpy") as file:
-                arrays.append(file.get_tensor(name))
-        mean = np.mean(np.stack(arrays), axis=0, dtype=np.float64).astype(np.float32)
-        np.testing.assert_array_equal(tensor.numpy(), mean)
-
-
-def weights_of(step: int, folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "checkpoints" / f"step_{step:08d}" / "model.safetensors")
+        mean = np.mean([file[name].numpy() for file in saved], axis=0, dtype=np.float64)
+        np.testing.assert_array_equal(tensor.numpy(), mean.astype(np.float32))
 
 
 def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
-    model = tiny(1)
-    optimizer = optimizer_of(model)
+    model, optimizer = training(1)
     update(model, optimizer, seed=1)
     taken, before = snapshot(model, optimizer), weights(model)
     update(model, optimizer, seed=2)
-    ckpt.save_checkpoint(tmp_path, {"step": 1}, taken)
-    assert_equal(weights_of(1, tmp_path), before)
+    saved = ckpt.save_checkpoint(tmp_path, {"step": 1}, taken)
+    assert_equal(load_file(saved.path / "model.safetensors"), before)
 
 
 def test_validation_metrics_are_stored_in_the_checkpoint(tmp_path: Path) -> None:
@@ -340,16 +301,13 @@ except OSError as error:
 def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
-    wider = tiny(1, replace(MODEL, d_ff=32))
+    wider = tiny(1, d_ff=32)
     before = weights(wider)
     with pytest.raises(InputError, match=r"does not fit .*feed_forward.*shape .*16.*expected .*32"):
         ckpt.load_weights(wider, path)
     assert_equal(weights(wider), before)
     with pytest.raises(InputError, match=r"encoder\.1\..* has shape None"):
-        ckpt.load_weights(tiny(1, replace(MODEL, num_encoder_layers=2)), path)
-    path.write_bytes(b"rubbish" * 10)
-    with pytest.raises(InputError, match=r"is damaged .*: copy it again"):
-        ckpt.load_weights(tiny(1), path)
+        ckpt.load_weights(tiny(1, num_encoder_layers=2), path)
     path.unlink()
     with pytest.raises(InputError, match=r"^cannot read .*: No such file or directory$"):
         ckpt.load_weights(tiny(1), path)

@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -12,11 +10,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf
 from settings_reference import PAGE, reference
 
+from transformer_mt.cli.compose import compose
 from transformer_mt.config import (
     JOBS,
     CleaningConfig,
@@ -29,13 +26,13 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainConfig,
     TrainJob,
+    compose_config,
     config_dir,
     dotted,
-    register_schema,
 )
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, UsageError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SOURCE_NOISES
 from transformer_mt.training.optimizer import inverse_sqrt
@@ -59,28 +56,10 @@ FILES = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
 FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
 
 
-@contextmanager
-def hydra_of(command: Command) -> Iterator[None]:
-    register_schema(command)
-    with initialize_config_dir(str(config_dir(command)), version_base="1.3"):
-        yield
-
-
-def composed(command: Command, *overrides: str) -> DictConfig:
-    with hydra_of(command):
-        config = compose(command, list(overrides), return_hydra_config=True)
-    HydraConfig.instance().set_config(config)  # as in a command: ${hydra:…} looks here
-    with open_dict(config):
-        del config["hydra"]
-    return config
-
-
 @cache
 def train_job(*overrides: str) -> TrainJob:
     """The job that ``mt-train`` composes. Do not change it: tests share it."""
-    job = OmegaConf.to_object(composed("train", *overrides))
-    assert isinstance(job, TrainJob)
-    return job
+    return compose(overrides)
 
 
 def values(config: object, **expected: object) -> None:
@@ -139,7 +118,7 @@ def test_every_data_set_composes_and_has_a_run_folder_of_its_own(option: str) ->
 
 
 def test_languages_of_own_files_are_required() -> None:
-    with pytest.raises(Exception, match=r"data\.src_lang"):
+    with pytest.raises(UsageError, match=r"data\.src_lang"):
         train_job("data=files", *FILES[3:])
 
 
@@ -218,44 +197,41 @@ def test_cleaning_profiles_grow_stricter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("command", "override", "message"),
     [
-        ("cleaning.max_tokens=1", r" must be ≥ 2 and ≤ 100,000$"),
-        ("cleaning.max_ratio=0.9", r" must be ≥ 1 \(or null\)"),
-        ("cleaning.max_ratio=nan", r" must be ≥ 1"),
-        ("cleaning.max_word_repeats=0", r" must be ≥ 1 \(or null\)"),
-        ("cleaning.max_character_repeats=0", r" must be ≥ 1"),
-        ("cleaning.min_word_length=-1.0", r" must be ≥ 0"),
-        ("cleaning.min_script_share=1.1", r" must be ≥ 0 and ≤ 1 "),
-        ("cleaning.min_language_probability=2.0", r" must be ≥ 0 and ≤ 1 "),
-        ("normalization=nfkc", " is not one of: none, nfc"),
+        ("train", "data.cleaning.max_tokens=1", r"≥ 2 and ≤ 100,000$"),
+        ("train", "data.cleaning.max_ratio=0.9", r"≥ 1 \(or null\)"),
+        ("train", "data.cleaning.max_ratio=nan", r"≥ 1"),
+        ("train", "data.cleaning.max_ratio=inf", r"≥ 1"),
+        ("train", "data.cleaning.max_word_repeats=0", r"≥ 1 \(or null\)"),
+        ("train", "data.cleaning.max_character_repeats=0", r"≥ 1"),
+        ("train", "data.cleaning.min_word_length=-1.0", r"≥ 0"),
+        ("train", "data.cleaning.min_script_share=1.1", r"≥ 0 and ≤ 1 "),
+        ("train", "data.cleaning.min_language_probability=2.0", r"≥ 0 and ≤ 1 "),
+        # Absurd numbers of a model folder could make one line endless, or take all memory.
+        *(
+            ("train", f"{key}=1000000000", r"≥ \d+ and ≤ [\d,]+")
+            for key in (
+                *("decode.beam_size", "decode.max_extra_tokens", "decode.max_source_tokens"),
+                *("data.cleaning.max_tokens", "data.workers", "distributed.processes"),
+                *("train.batch_tokens", "train.max_tokens_per_device", "tokenizer.vocab_size"),
+                *("model.d_model", "model.num_encoder_layers"),
+            )
+        ),
+        ("translate", "nbest=1000000000", r"≥ \d+ and ≤ [\d,]+"),
+        ("evaluate", "bootstrap=1000000000", r"≥ \d+ and ≤ [\d,]+"),
+        ("evaluate", "randomization=1000000000", r"≥ \d+ and ≤ [\d,]+"),
     ],
 )
-def test_invalid_data_settings_are_refused(override: str, message: str) -> None:
-    name, _, value = override.partition("=")
-    named = rf"data\.{name}={value}".replace("=nfkc", "='nfkc'")
-    with pytest.raises(InputError, match=named + message):
-        train_job(f"data.{override}")
-
-
-@pytest.mark.parametrize(
-    ("command", "key"),
-    [
-        *(("train", f"decode.{key}") for key in ("beam_size", "max_extra_tokens")),
-        *(("train", key) for key in ("decode.max_source_tokens", "data.cleaning.max_tokens")),
-        *(("train", f"train.{key}") for key in ("batch_tokens", "max_tokens_per_device")),
-        *(("train", f"model.{key}") for key in ("d_model", "num_encoder_layers")),
-        *(("train", key) for key in ("data.workers", "distributed.processes")),
-        *(("train", "tokenizer.vocab_size"), ("translate", "nbest")),
-        *(("evaluate", key) for key in ("bootstrap", "randomization")),
-    ],
-)
-def test_absurd_numbers_are_refused(command: Command, key: str) -> None:
-    """Of a model folder, they could make one line endless or take all memory."""
+def test_numbers_out_of_range_are_refused(command: Command, override: str, message: str) -> None:
     model = [] if command == "train" else ["model=x"]
-    config = composed(command, *model, f"{key}=1000000000")
-    with pytest.raises(InputError, match=rf"^{key}=1000000000 must be ≥ \d+ and ≤ [\d,]+"):
-        OmegaConf.to_object(config)
+    with pytest.raises(InputError, match=rf"^{override} must be {message}"):
+        compose([*model, override], command)
+
+
+def test_an_unknown_normalization_is_refused() -> None:
+    with pytest.raises(InputError, match=r"data\.normalization='nfkc' is not one of: none, nfc"):
+        train_job("data.normalization=nfkc")
 
 
 def test_numbers_of_a_wrong_type_are_refused() -> None:
@@ -267,7 +243,7 @@ def test_numbers_of_a_wrong_type_are_refused() -> None:
 def test_command_line_overrides_experiments() -> None:
     job = train_job("experiment=quickstart", "train.max_steps=7", "schedule.warmup_steps=3")
     assert (job.train.max_steps, job.schedule.warmup_steps) == (7, 3)
-    assert train_job("data.train=[{tsv: x}]").data.train[0].tsv == "x"
+    assert train_job("data=sample", "data.train=[{tsv: x}]").data.train[0].tsv == "x"
 
 
 # Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, steps. Its last column, the
@@ -297,6 +273,10 @@ TABLE_3 = {
 }
 
 
+def test_table_3_is_complete() -> None:
+    assert {f"table3/{row}" for row in TABLE_3} == {e for e in EXPERIMENTS if "/" in e}
+
+
 @pytest.mark.parametrize("row", TABLE_3)
 def test_table_3(row: str) -> None:
     job, expected = train_job(f"experiment=table3/{row}"), TABLE_3[row]
@@ -310,10 +290,6 @@ def test_table_3(row: str) -> None:
     assert job.data == train_job().data
 
 
-def test_table_3_is_complete() -> None:
-    assert {f"table3/{row}" for row in TABLE_3} == {e for e in EXPERIMENTS if "/" in e}
-
-
 @pytest.mark.parametrize("command", JOBS)
 def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: Command) -> None:
     text = help_text(command)
@@ -325,7 +301,8 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
         keys = re.findall(r"^  (\w+)", sources, re.MULTILINE)
         assert keys == [f.name for f in fields(SourceConfig)]
     listed = dict(re.findall(r"^  ([a-z_.]+\d?)=(\S+)", text, re.MULTILINE))
-    config = dotted(OmegaConf.to_container(composed(command)))
+    config = dotted(OmegaConf.to_container(compose_config(command)))
+    config = {key: value for key, value in config.items() if not key.startswith("hydra.")}
     assert listed.keys() == config.keys()
     if command == "train":
         assert listed.pop("run_dir") == "runs/<data>"
@@ -342,8 +319,7 @@ def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: 
 
 
 def test_help_lists_every_option_of_every_group_the_default_first() -> None:
-    with hydra_of("train"):
-        choices = compose("train", return_hydra_config=True).hydra.runtime.choices
+    choices = compose_config("train").hydra.runtime.choices
     listing, _, _ = help_text("train").partition("\nSettings")
     listing = listing.partition("\nChoose first")[2]
     rows = re.search(r"experiment=table3/…\s+One of: ([\w,\s]+?)\n  \w+=", listing)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from support.imports import imported_names
 from support.paths import ROOT
 
 PROJECT = "transformer-mt"
@@ -32,23 +33,20 @@ def locked() -> dict[str, list[dict[str, Any]]]:
     return by_name
 
 
-def requirements(entries: list[str | dict[str, str]], groups: dict[str, Any]) -> set[Requirement]:
-    """The requirements of a dependency group and of the groups that it includes."""
-    found = set()
+def requirements(entries: list[Any], groups: dict[str, Any]) -> set[tuple[str, str]]:
+    """Names and versions of a dependency group and of the groups that it includes."""
+    found: set[tuple[str, str]] = set()
     for entry in entries:
         if isinstance(entry, str):
-            found.add(Requirement(entry))
+            one = Requirement(entry)
+            found.add((canonicalize_name(one.name), str(one.specifier)))
         else:
             found |= requirements(groups[entry["include-group"]], groups)
     return found
 
 
-def comparable(found: set[Requirement]) -> set[tuple[str, str]]:
-    return {(canonicalize_name(one.name), str(one.specifier)) for one in found}
-
-
 def recorded(entries: list[dict[str, str]]) -> set[tuple[str, str]]:
-    return comparable({Requirement(one["name"] + one.get("specifier", "")) for one in entries})
+    return requirements([one["name"] + one.get("specifier", "") for one in entries], {})
 
 
 def test_lock_is_of_this_pyproject() -> None:
@@ -56,28 +54,17 @@ def test_lock_is_of_this_pyproject() -> None:
     metadata = locked()[PROJECT][0]["metadata"]
     project, groups = pyproject["project"], pyproject["dependency-groups"]
     extras = project["optional-dependencies"]
-    direct = {Requirement(one) for one in sum(extras.values(), project["dependencies"])}
-    assert recorded(metadata["requires-dist"]) == comparable(direct), AGAIN
+    direct = sum(extras.values(), project["dependencies"])
+    assert recorded(metadata["requires-dist"]) == requirements(direct, groups), AGAIN
     assert set(metadata["provides-extras"]) == set(extras), AGAIN
     assert {name: recorded(one) for name, one in metadata["requires-dev"].items()} == {
-        name: comparable(requirements(one, groups)) for name, one in groups.items()
+        name: requirements(one, groups) for name, one in groups.items()
     }, AGAIN
 
 
 def imports(source: str) -> set[str]:
     """Names of the top-level modules that a source text imports, anywhere in it."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}
-
-
-def test_imports_of_a_source_text() -> None:
-    source = "import a.b, c as d\ndef f():\n    from e.g import h\n    from . import i\n"
-    assert imports(source) == {"a", "c", "e"}
+    return {name.partition(".")[0] for _, name in imported_names(ast.parse(source))} - {""}
 
 
 @pytest.mark.parametrize(("folder", "group"), [("transformer_mt", []), ("tests", ["test"])])
@@ -87,7 +74,7 @@ def test_imported_packages_are_declared(folder: str, group: list[str]) -> None:
     project, groups = pyproject["project"], pyproject["dependency-groups"]
     entries = sum(project["optional-dependencies"].values(), project["dependencies"])
     entries += [entry for name in group for entry in groups[name]]
-    declared = {name for name, _ in comparable(requirements(entries, groups))}
+    declared = {name for name, _ in requirements(entries, groups)}
     files = list((ROOT / folder).rglob("*.py"))
     found = set().union(*(imports(path.read_text(encoding="utf-8")) for path in files))
     # Only PyTorch's builds for GPUs have Triton, and install the version that they need.

@@ -16,9 +16,8 @@ from support.hub_server import Hub
 from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
-from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import resolved_job
+from transformer_mt.jobs.resolved_job import with_initial_model
 from transformer_mt.model_folder import load_model, write_config
 
 MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
@@ -74,34 +73,32 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub) -> None:
     assert hub_models.pin(f"hf://{NAME}@v1") == f"hf://{NAME}@{old.name}"
 
 
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("down", "500 Internal"),
+        ("unreachable", "[Cc]onnect"),
+        ("offline", "HF_HUB_OFFLINE"),
+    ],
+)
 def test_the_cache_is_used_where_the_hub_cannot_be_reached(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, state: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = hub_models.resolve(f"hf://{NAME}")
     pinned = hub_models.pin(f"hf://{NAME}")
     hub.requests.clear()
-    hub_models.resolve(pinned)
-    assert hub.requests == []
-    hub.status = 500  # it is down
+    assert hub_models.resolve(pinned) == folder
+    if state == "down":
+        hub.status = 500
+    elif state == "unreachable":
+        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    else:
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub_models.resolve(f"hf://{NAME}") == folder
-    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*500 Internal"):
-        hub_models.resolve("hf://a/b")
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    assert hub_models.resolve(f"hf://{NAME}") == folder
-    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*[Cc]onnect"):
-        hub_models.resolve("hf://a/b")
-
-
-def test_offline_mode(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = hub_models.resolve(f"hf://{NAME}")
-    hub.requests.clear()
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert hub_models.resolve(f"hf://{NAME}") == folder
-    with pytest.raises(InputError, match=r"cannot fetch hf://a/b: .*HF_HUB_OFFLINE"):
-        hub_models.resolve("hf://a/b")
-    with pytest.raises(InputError, match=r"cannot fetch hf://.*@v2: .*HF_HUB_OFFLINE"):
-        hub_models.resolve(f"hf://{NAME}@v2")
-    assert hub.requests == []
+    for other in ("hf://a/b", f"hf://{NAME}@v2"):
+        with pytest.raises(InputError, match=f"cannot fetch {other}: .*{message}"):
+            hub_models.resolve(other)
+    assert bool(hub.requests) == (state == "down")
 
 
 def test_an_incomplete_copy_in_the_cache_is_not_used(
@@ -140,31 +137,24 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
 def test_fine_tuning_stays_with_the_commit_that_it_started_from(
     hub: Hub, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained, run_dir = load_model(MODEL)[2], tmp_path / "run"
-    job = replace(
-        trained,
-        run_dir=str(run_dir),
-        train=replace(trained.train, init_from=f"hf://{NAME}"),
-    )
-
-    def with_initial_model(job: TrainJob) -> TrainJob:
-        return resolved_job.with_initial_model(job, job.train.init_from or "")
-
-    started = with_initial_model(job)
-    folder = hub_models.resolve(f"hf://{NAME}")
-    assert started.train.init_from == f"hf://{NAME}@{folder.name}"
+    trained, run_dir, name = load_model(MODEL)[2], tmp_path / "run", f"hf://{NAME}"
+    train = replace(trained.train, init_from=name)
+    job = replace(trained, run_dir=str(run_dir), train=train)
+    started = with_initial_model(job, name)
+    folder = hub_models.resolve(name)
+    assert started.train.init_from == f"{name}@{folder.name}"
     assert started.tokenizer.path == str(folder / "tokenizer.model")
     run_dir.mkdir()
     write_config(run_dir, started)
     hub.push(NAME, hub_server.read_files(MODEL) | {"more": b""})
-    assert with_initial_model(job) == started
-    tagged = replace(job, train=replace(job.train, init_from=f"hf://{NAME}@main"))
-    assert with_initial_model(tagged).train.init_from != started.train.init_from
+    assert with_initial_model(job, name) == started
+    tagged = replace(job, train=replace(train, init_from=f"{name}@main"))
+    assert with_initial_model(tagged, f"{name}@main").train.init_from != started.train.init_from
     # Once there is a checkpoint, neither the Hub nor the cache is needed.
     (run_dir / "checkpoints/step_00000001").mkdir(parents=True)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     shutil.rmtree(cache)
-    assert with_initial_model(job) == started
+    assert with_initial_model(job, name) == started
 
 
 @pytest.mark.long

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from support.paths import ROOT
-from torch import Tensor
+from support.training_runs import write_corpus
 
 from transformer_mt.cli.compose import compose
 from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.errors import InputError
 from transformer_mt.training.metrics_log import read_records
@@ -33,34 +34,27 @@ pytestmark = pytest.mark.skipif(
 # Figures.
 
 
-def train_record(step: int, at: float, rate: float, **values: float) -> dict[str, Any]:
-    return {"step": step, "split": "train", "time": at, "tokens_per_second": rate, **values}
+def train_record(step: int, at: float, rate: float) -> dict[str, Any]:
+    return {"step": step, "split": "train", "time": at, "tokens_per_second": rate}
 
 
-def records_of(updates: Sequence[float], every: int, tokens: int) -> list[dict[str, Any]]:
-    """Records of updates that take so many seconds each."""
-    ends = np.cumsum(updates)
-    found = []
-    for i in range(every, len(updates) + 1, every):
-        seconds = sum(updates[i - every : i])
-        found.append(train_record(i, ends[i - 1], every * tokens / seconds))
-    return found
+def write_log(folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    (folder / "run").mkdir(parents=True)
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (folder / "run/metrics.jsonl").write_text(lines)
 
 
 def test_tenths_of_the_training_time() -> None:
-    draw = np.random.default_rng(1)
-    seconds = draw.uniform(0.1, 0.5, 400).tolist()
-    rates = report.intervals(records_of(seconds, 5, 100))
-    counted = seconds[5:]  # the first record has the start-up
-    # At each moment, the rate of the record that it belongs to.
-    spread = np.repeat([sum(counted[i : i + 5]) / 5 for i in range(0, 395, 5)], 5)
-    moments = np.linspace(0, sum(counted), 1_000_001)[:-1]
-    at = np.searchsorted(np.cumsum(spread), moments, side="right")
-    rate = 100 / spread[np.minimum(at, 394)]
+    seconds = np.random.default_rng(1).uniform(0.5, 2.5, 80)  # of 500 tokens each
+    ends, rates = np.cumsum(seconds), 500 / seconds
+    log = [train_record(5 * i, ends[i], rates[i]) for i in range(80)]
+    found = report.intervals(log)  # without the first record, which has the start-up
+    moments = np.linspace(ends[0], ends[-1], 1_000_001)[:-1]
+    rate = rates[np.searchsorted(ends, moments, side="right")]
     for start, stop in ((0, 0.1), (0.9, 1), (0, 1)):
         part = rate[int(start * 1e6) : int(stop * 1e6)]
-        assert report.mean_rate(rates, start, stop) == pytest.approx(part.mean(), rel=1e-4)
-    assert report.mean_rate(rates) == pytest.approx(395 * 100 / sum(counted))
+        assert report.mean_rate(found, start, stop) == pytest.approx(part.mean(), rel=1e-4)
+    assert report.mean_rate(found) == pytest.approx(79 * 500 / sum(seconds[1:]))
 
 
 def test_turns_of_other_runs_do_not_count(tmp_path: Path) -> None:
@@ -71,8 +65,7 @@ def test_turns_of_other_runs_do_not_count(tmp_path: Path) -> None:
     times = (110, 120, 150, 1010, 1020, 2000)
     log = [train_record(i, time, 10.0) for i, time in enumerate(times, 1)]
     log.insert(3, {"step": 3, "split": "valid", "time": 1005, "nll": 2.5})
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run/metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in log))
+    write_log(tmp_path, log)
     # Neither the interval that contains the pause nor what was written after the end.
     assert [rate.end for rate in run.rates()] == pytest.approx([20 / 60, 50 / 60, 80 / 60])
     assert run.validations() == [(pytest.approx(65 / 60), 2.5)]
@@ -87,9 +80,7 @@ def test_runs_are_compared_in_neighbouring_turns(tmp_path: Path) -> None:
         moments = [(span[0] + at, rate) for span, rate in zip(spans, machine, strict=True)
                    for at in (5, 15, 25) if (name, rate) != ("new", 200.0)]  # fmt: skip
         log = [train_record(i, at, share * rate) for i, (at, rate) in enumerate(moments, 1)]
-        (tmp_path / name / "run").mkdir(parents=True)
-        lines = "".join(json.dumps(record) + "\n" for record in log)
-        (tmp_path / name / "run/metrics.jsonl").write_text(lines)
+        write_log(tmp_path / name, log)
         runs.append(report.Run(name, tmp_path / name, "mt-train", spans=spans))
     old, new = runs
     # A turn of "new" lies between two of "old".
@@ -214,44 +205,30 @@ def test_an_interruption_keeps_the_results(
 @pytest.fixture
 def job(tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     """The settings of all runs for 100 pairs, a tiny model and few updates."""
-    for name, pairs in (("train", 100), ("valid", 20)):
-        lines = [
-            f"{'a b c d e'[: 3 + i % 7]} {i}\t{'e d c b a'[: 2 + i % 8]} {i}" for i in range(pairs)
-        ]
-        (tmp_path / f"{name}.tsv").write_text("".join(f"{line}\n" for line in lines))
+    write_corpus(tmp_path, pairs=100, valid=20)
     sources = [[SourceConfig(tsv=str(tmp_path / f"{name}.tsv"))] for name in ("train", "valid")]
     monkeypatch.setitem(shared.CORPORA, "sample", lambda _: sources)
-    more = ["--vocab", "300", "--batch-tokens", "150", "--validate-every", "1000000"]
+    more = ["--vocab", "290", "--batch-tokens", "150", "--validate-every", "1000000"]
     settings = real_run.common_settings(real_run.parse([*arguments, *more]))
     places = [f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache"]
     few = ["schedule.warmup_steps=3", "train.max_steps=15", "train.log_every=1"]
     return compose([*settings, *places, *few])
 
 
-def nll_of(logits: Any, store: Any) -> float:
+@torch.no_grad()
+def nll_of(model: Any, store: TokenStore) -> float:
     """Negative log-likelihood per target token, one pair at a time."""
     total = 0.0
     for i in range(len(store)):
         src, tgt = (torch.tensor(side[i].astype(np.int64))[None] for side in (store.src, store.tgt))
-        scores: Tensor = logits(src, torch.cat([torch.tensor([[BOS]]), tgt[:, :-1]], 1))
-        total -= scores.log_softmax(-1)[0, range(tgt.shape[1]), tgt[0]].sum().item()
+        tgt_in = torch.cat([torch.tensor([[BOS]]), tgt[:, :-1]], 1)
+        scores = model(peers.PaddedPairs(src, None, tgt_in, tgt_in)).log_softmax(-1)
+        total -= scores[0, range(tgt.shape[1]), tgt[0]].sum().item()
     return total / len(store.tgt.tokens)
 
 
-def check_log(job: TrainJob, logits: Any, lr: float, *, late: int = 0) -> None:
-    """The tokens of an epoch, a falling loss, and the nll of the model at its end."""
-    data, log = peers.Data(job), read_records(Path(job.run_dir))
-    counted = np.cumsum([r["target_tokens"] for r in log if r["split"] == "train"])
-    assert len(data.train.tgt.tokens) in counted
-    assert log[0]["loss"] == pytest.approx(math.log(300), rel=0.2)
-    (validation,) = [r for r in log if r["split"] == "valid"]
-    assert validation["nll"] == pytest.approx(nll_of(logits, data.valid), rel=1e-4)
-    assert validation["nll"] < math.log(300) - 0.1
-    rate = inverse_sqrt(job.train.max_steps - late, job.schedule, d_model=1, max_steps=0)
-    assert lr == pytest.approx(rate)
-
-
 def test_the_plain_loop(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens of an epoch, a falling loss, the nll of the model at its end, and the rate."""
     rates = []
     step = torch.optim.Adam.step
 
@@ -261,11 +238,14 @@ def test_the_plain_loop(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch.optim.Adam, "step", noted)
     peers.train_torch(job)
-    model = peers.TorchPeer(peers.Data(job).model).eval()
+    data, log = peers.Data(job), read_records(Path(job.run_dir))
+    counted = np.cumsum([r["target_tokens"] for r in log if r["split"] == "train"])
+    assert len(data.train.tgt.tokens) in counted
+    assert log[0]["loss"] == pytest.approx(math.log(290), rel=0.2)
+    model = peers.TorchPeer(data.model).eval()
     model.load_state_dict(torch.load(Path(job.run_dir, "checkpoint.pt"))["model"])
-
-    def logits(src: Tensor, tgt_in: Tensor) -> Tensor:
-        with torch.no_grad():
-            return model(peers.PaddedPairs(src, None, tgt_in, tgt_in))
-
-    check_log(job, logits, rates[-1])
+    (validation,) = [r for r in log if r["split"] == "valid"]
+    assert validation["nll"] == pytest.approx(nll_of(model, data.valid), rel=1e-4)
+    assert validation["nll"] < math.log(290) - 0.1
+    rate = inverse_sqrt(job.train.max_steps, job.schedule, d_model=1, max_steps=0)
+    assert rates[-1] == pytest.approx(rate)

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import chdir
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,15 +38,33 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.run_layout import SIDE_TOKENIZERS
 
-back_translate = importlib.import_module("back_translate")
-clean_text = importlib.import_module("clean_text")
-distill = importlib.import_module("distill")
 recipe = importlib.import_module("recipe")
 student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
-Program = Callable[..., tuple[int, str]]
-Run = Callable[..., tuple[int, str, str]]
+Program = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Program:
+    """Runs a program of the recipes, or another one, in this process and in ``tmp_path``.
+
+    Returns its exit status, stdout and stderr.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
+        status = 0
+        try:
+            runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return status, *capfd.readouterr()
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -78,7 +95,7 @@ def test_the_job_of_a_recipe_has_the_names_of_files_as_they_are() -> None:
     [
         {"src": "a.en", "tgt": "a.de"},
         {"tsv": "a.tsv"},
-        {"tsv": "b.tsv", "src_column": "3"},
+        {"tsv": "b.tsv", "src_column": "3", "tgt_column": "2"},
         {"jsonl": "a.jsonl"},
         {"jsonl": "b.jsonl", "src_column": "x", "tgt_column": "y"},
         {"sample": "valid"},
@@ -95,8 +112,6 @@ def test_reversed_source_has_the_sides_swapped(
     Path("a.jsonl").write_text('{"translation": {"en": "one", "de": "eins"}}\n')
     Path("b.jsonl").write_text('{"x": "one", "y": "eins"}\n')
     config = SourceConfig(**source, tag="<x>")
-    if source.get("src_column") == "3":
-        config = SourceConfig(**source, tgt_column="2", tag="<x>")
     forward = list(read_pairs([config], src_lang="en", tgt_lang="de"))
     other = recipe.reversed_source(config)
     backward = list(read_pairs([other], src_lang="de", tgt_lang="en"))
@@ -136,58 +151,44 @@ def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
     ],
 )
 def test_errors_of_the_last_step_come_first(
-    wrong: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    wrong: list[str], message: str, tmp_path: Path, program: Program
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mono.de").touch()
-    arguments = ["back_translate", "bt", "--mono", "mono.de", "experiment=quickstart"]
-    monkeypatch.setattr(sys, "argv", [*arguments, *wrong])
-    with pytest.raises((InputError, SystemExit)) as caught:
-        back_translate.back_translate()
-    assert re.search(message, f"{caught.value} {capfd.readouterr().err}")
+    (tmp_path / "mono.de").touch()
+    arguments = ["bt", "--mono", "mono.de", "experiment=quickstart", *wrong]
+    status, out, err = program("back_translate", *arguments)
+    assert status in (1, 2)
+    assert out == ""
+    assert re.search(message, err)
     assert [path.name for path in tmp_path.iterdir()] == ["mono.de"]
 
 
-def test_a_model_of_the_same_direction_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_of_the_same_direction_is_refused(tmp_path: Path, program: Program) -> None:
     write_model(tmp_path / "model")
-    reverse = ["--reverse", str(tmp_path / "model")]
-    arguments = [str(tmp_path / "bt"), "--mono", "mono.de", *reverse, "data=sample"]
-    monkeypatch.setattr(sys, "argv", ["back_translate", *arguments])
-    with pytest.raises(InputError, match="translates en to de, not de to en"):
-        back_translate.back_translate()
+    arguments = ["bt", "--mono", "mono.de", "--reverse", "model", "data=sample"]
+    status, _, err = program("back_translate", *arguments)
+    assert (status, err.count("\n")) == (1, 1)
+    assert "--reverse model translates en to de, not de to en" in err
     arguments += ["data.src_lang=de", "data.tgt_lang=en"]
-    monkeypatch.setattr(sys, "argv", ["back_translate", *arguments])
-    with pytest.raises(InputError, match="--mono: there is no"):
-        back_translate.back_translate()
+    assert "--mono: there is no" in program("back_translate", *arguments)[2]
 
 
-def test_model_auto_in_a_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["back_translate", str(tmp_path / "bt"), "--mono", "mono.de", "--dry-run"]
-    monkeypatch.setattr(sys, "argv", [*arguments, "data=sample", "model=auto"])
-    back_translate.back_translate()
-    *_, last = capsys.readouterr().out.splitlines()
-    assert last.startswith("mt-train data=sample model=auto ")
+def test_model_auto_in_a_recipe(program: Program) -> None:
+    arguments = ["bt", "--mono", "mono.de", "--dry-run", "data=sample", "model=auto"]
+    status, out, err = program("back_translate", *arguments)
+    assert status == 0, err
+    assert out.splitlines()[-1].startswith("mt-train data=sample model=auto ")
 
 
 def test_cleaned_lines_are_translated_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decode = replace(JOB.decode, max_source_tokens=20)
     write_model(tmp_path / "model", replace(JOB, decode=decode))
     (tmp_path / "mono.de").write_text("the dog jumps\n" + "the dog jumps " * 20)
-    arguments = [str(tmp_path / "out.de"), "--model", str(tmp_path / "model"), "data=sample"]
     monkeypatch.setenv("HOME", str(tmp_path))
-    text = recipe.text_source("~/mono.de")
-    monkeypatch.setattr(sys, "argv", ["x", *arguments, override("data.train", [text])])
-    clean_text.clean_text()
+    text = override("data.train", [recipe.text_source("~/mono.de")])
+    status, _, err = program("clean_text", "out.de", "--model", "model", "data=sample", text)
+    assert status == 0, err
     assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
 
 
@@ -195,26 +196,24 @@ def test_cleaned_lines_are_translated_whole(
     ("arguments", "message"), [(["--keep", "95"], "not a share"), ([], "pip install ctranslate2")]
 )
 def test_what_distillation_needs(
-    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], message: str, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distill, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["distill", "fast", "--teacher", "none", *arguments])
-    with pytest.raises(InputError, match=message):
-        distill.distill()
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # as if it were not installed
+    status, _, err = program("distill", "fast", "--teacher", "none", *arguments)
+    assert (status, err.count("\n")) == (1, 1)
+    assert message in err
 
 
 @pytest.fixture
-def student(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., list[str]]:
+def student(program: Program) -> Callable[..., list[str]]:
     """The words of the command that would train a student of the model ``run``."""
+    pytest.importorskip("ctranslate2")
 
     def dry_run(*arguments: str) -> list[str]:
-        monkeypatch.setattr(distill, "find_spec", lambda name: name)
-        teacher = [str(tmp_path / "fast"), "--teacher", str(tmp_path / "run"), "--dry-run"]
-        monkeypatch.setattr(sys, "argv", ["distill", *teacher, *arguments])
-        distill.distill()
-        (row,) = (row for row in capsys.readouterr().out.splitlines() if "run_dir=" in row)
+        given = ["fast", "--teacher", "run", "--dry-run", *arguments]
+        status, out, err = program("distill", *given)
+        assert status == 0, err
+        (row,) = (row for row in out.splitlines() if "run_dir=" in row)
         return shlex.split(row)
 
     return dry_run
@@ -231,15 +230,18 @@ def test_distillation_with_the_configuration_of_a_run(
 
 
 def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
-    tmp_path: Path, student: Callable[..., list[str]]
+    tmp_path: Path, program: Program
 ) -> None:
+    pytest.importorskip("ctranslate2")
     model = replace(JOB.model, tied_embeddings="decoder")
     run = tmp_path / "run"
     write_model(run, replace(JOB, model=model, tokenizer=TokenizerConfig(joint=False)))
     (run / "tokenizer.model").rename(run / "source.spm")
     shutil.copy(run / "source.spm", run / "target.spm")
-    with pytest.raises(InputError, match=r"set model\.tied_embeddings="):
-        student("model=student")
+    status, _, err = program("distill", "fast", "--teacher", "run", "model=student")
+    assert (status, err.count("\n")) == (1, 1)
+    assert "set model.tied_embeddings=" in err
+    assert not (tmp_path / "fast").exists()
 
 
 def test_a_student_that_starts_from_its_teacher_has_the_vocabulary_of_that_model(
@@ -280,19 +282,18 @@ def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
 
 
-# Two steps, each of which counts its starts and copies a file in three seconds, or at once.
+# Two steps, each of which notes its start and copies a file; the first may be slow, or fail.
 STEPS = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {recipes!r})
 import recipe
 recipe._SCRIPTS = Path(".")
-def steps():
-    a = recipe.Step("a", ["copy_file.py", "in", "a", *sys.argv[1:]], Path("a"), [Path("in")])
-    return [a, recipe.Step("b", ["copy_file.py", "a", "b"], Path("b"), [Path("a")])]
-def run():
-    recipe.run_steps(Path("."), steps(), dry_run="--dry-run" in sys.argv)
-recipe.main(run)
+steps = [
+    recipe.Step("a", ["copy_file.py", "in", "a", *sys.argv[1:]], Path("a"), [Path("in")]),
+    recipe.Step("b", ["copy_file.py", "a", "b"], Path("b"), [Path("a")]),
+]
+recipe.main(lambda: recipe.run_steps(Path("."), steps, dry_run="--dry-run" in sys.argv))
 """
 COPY = """
 import os, sys, time
@@ -315,33 +316,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "steps.py", *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.fixture
-def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Runs the steps in this process: exit status, stdout and stderr."""
+def run(folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Runs the steps."""
     monkeypatch.setattr(recipe, "_SCRIPTS", Path())
-
-    def go(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["steps.py", *arguments])
-        status = 0
-        try:
-            with chdir(folder):
-                runpy.run_path("steps.py", run_name="__main__")
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, *capfd.readouterr()
-
-    return go
+    return partial(program, str(folder / "steps"))
 
 
 def starts(folder: Path) -> str:
@@ -349,7 +328,7 @@ def starts(folder: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path, run: Run) -> None:
+def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path, run: Program) -> None:
     status, out, err = run()
     assert (status, out, starts(folder)) == (0, "copied b\n", "ab")
     assert "$ python copy_file.py in a\ncopied a\n" in err
@@ -360,7 +339,7 @@ def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path, run: Run
     assert starts(folder) == "abb"
 
 
-def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Run) -> None:
+def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Program) -> None:
     before = sorted(folder.iterdir())
     status, out, _ = run("it's", "--dry-run")
     lines = ["""python copy_file.py in a 'it'"'"'s' --dry-run""", "python copy_file.py a b"]
@@ -369,7 +348,7 @@ def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Run) -> None:
 
 
 def test_copied_files_and_settings_that_change_no_result_are_the_same_inputs(
-    folder: Path, run: Run
+    folder: Path, run: Program
 ) -> None:
     assert run("data.workers=2")[0] == 0
     for name in ("in", "a", "b"):
@@ -378,14 +357,7 @@ def test_copied_files_and_settings_that_change_no_result_are_the_same_inputs(
     assert (status, err) == (0, "[1/2] a: done\n[2/2] b: done\n")
 
 
-def test_a_file_of_the_user_s_own_is_not_to_be_deleted(folder: Path, run: Run) -> None:
-    (folder / "a").write_text("mine")
-    status, _, err = run()
-    assert (status, err.count("\n")) == (1, 1)
-    assert "a is not of this recipe: move it" in err
-
-
-def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: Run) -> None:
+def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: Program) -> None:
     assert run()[0] == 0
     status, out, err = run("more")
     assert (status, out) == (1, "")
@@ -405,13 +377,24 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: 
     assert (folder / "b").read_text() == "other text"
 
 
-def test_a_missing_input_is_one_line(folder: Path, run: Run) -> None:
-    (folder / "in").unlink()
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / "a").write_text("mine"), "a is not of this recipe: move it, or choose"),
+        (lambda f: (f / "in").unlink(), "cannot read in: No such file or directory\n"),
+    ],
+    ids=["a file of the user's own", "no input"],
+)
+def test_files_that_stop_the_steps(
+    folder: Path, run: Program, change: Callable[[Path], object], message: str
+) -> None:
+    change(folder)
     status, _, err = run()
-    assert (status, err) == (1, "steps: error: cannot read in: No such file or directory\n")
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith(f"steps: error: {message}")
 
 
-def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: Run) -> None:
+def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: Program) -> None:
     status, _, err = run("fail")
     assert (status, starts(folder)) == (3, "a")
     assert "The same command resumes here." in err
@@ -420,18 +403,25 @@ def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: R
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, run: Run) -> None:
-    process = start(folder, "slow")
+def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, run: Program) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "steps.py", "slow"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     wait_until((folder / "busy").exists)
     other = run("slow")
     assert other[0] == 1
     assert "another process is at work in ." in other[2]
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.wait(60)
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
     assert not (folder / "a").exists()
-    processes = [path / "cwd" for path in Path("/proc").glob("[0-9]*")]
+    others = {*Path("/proc").glob("[0-9]*")} - {Path("/proc") / str(os.getpid())}
+    processes = [path / "cwd" for path in others]
     wait_until(lambda: not any(str(folder).encode() in cwd(path) for path in processes), 20)
     (folder / "busy").unlink()
     assert run()[0] == 0
@@ -447,25 +437,6 @@ def cwd(link: Path) -> bytes:
 
 
 @pytest.fixture
-def program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Program:
-    """Runs a program of the recipes in ``tmp_path``; returns its exit status and messages."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(name: str, *arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", [f"{name}.py", *arguments])
-        status = 0
-        try:
-            runpy.run_path(str(RECIPES / f"{name}.py"), run_name="__main__")
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return status, capsys.readouterr().err
-
-    return run
-
-
-@pytest.fixture
 def pair(program: Program) -> Program:
     return partial(program, "pair_translations")
 
@@ -473,12 +444,12 @@ def pair(program: Program) -> Program:
 def test_the_input_is_not_overwritten(tmp_path: Path, program: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\n")
     (tmp_path / "back.en").write_text("one\n")
-    status, err = program("pair_translations", "mono.de", "back.en", "back.en")
+    status, _, err = program("pair_translations", "mono.de", "back.en", "back.en")
     assert (status, err.count("\n")) == (1, 1)
     assert "would overwrite" in err
     argv = ["mono.de", "--model", "m", "data=files", "data.src_lang=en", "data.tgt_lang=de"]
     argv += ["data.train=[{src: mono.de, tgt: mono.de}]", "data.valid=[{tsv: a}]"]
-    status, err = program("clean_text", *argv)
+    status, _, err = program("clean_text", *argv)
     assert (status, err.count("\n")) == (1, 1)
     assert "would overwrite" in err
     assert (tmp_path / "mono.de").read_text() == "eins\n"
@@ -488,12 +459,12 @@ def test_the_input_is_not_overwritten(tmp_path: Path, program: Program) -> None:
 def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path, pair: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\nzwei\ndrei\nvier \u2028 fünf\n", encoding="utf-8")
     (tmp_path / "back.en").write_text("one\n\nthree\tthree\nfour\n")
-    status, err = pair("mono.de", "back.en", "out.tsv", "--reverse")
+    status, _, err = pair("mono.de", "back.en", "out.tsv", "--reverse")
     assert (status, err) == (0, "4 lines, 3 pairs; dropped: 1 without a translation\n")
     expected = "one\teins\nthree three\tdrei\nfour\tvier   fünf\n"
     assert (tmp_path / "out.tsv").read_text("utf-8") == expected
     (tmp_path / "mono.de").write_text("eins\n")
-    status, err = pair("mono.de", "back.en", "again.tsv")
+    status, _, err = pair("mono.de", "back.en", "again.tsv")
     assert status == 1
     assert "mono.de has 1 lines but back.en has 4" in err
     assert not (tmp_path / "again.tsv").exists()
@@ -518,7 +489,7 @@ def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
 
     assert pair("in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
     assert (tmp_path / "a.tsv").read_text() == "".join(nearest)
-    status, err = pair("in", "out.jsonl", "b.tsv", "--keep", "0.75")
+    status, _, err = pair("in", "out.jsonl", "b.tsv", "--keep", "0.75")
     assert status == 0
     assert err.startswith("40 lines, 30 pairs; dropped: 0 without a translation, 10 with a score")
     limit = sorted(score for score, _ in best)[10]
@@ -526,12 +497,12 @@ def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
 
     rows[7]["source"] = "another"
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status, err = pair("in", "out.jsonl", "c.tsv")
+    status, _, err = pair("in", "out.jsonl", "c.tsv")
     assert status == 1
     assert "out.jsonl, line 8: it translates another line" in err
     (tmp_path / "out.jsonl").write_text("{}\n" * 40)
-    assert "line 1: not a line of mt-translate" in pair("in", "out.jsonl", "c.tsv")[1]
-    assert "format=jsonl" in pair("in", "in", "c.tsv", "--keep", "0.5")[1]
+    assert "line 1: not a line of mt-translate" in pair("in", "out.jsonl", "c.tsv")[2]
+    assert "format=jsonl" in pair("in", "in", "c.tsv", "--keep", "0.5")[2]
 
 
 class EchoTranslator:
@@ -652,7 +623,7 @@ def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
     lines = [normalize(line, normalization, "en") for line in given]
     (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
     limits = ["--best", "2", "--frequent", "3", "--model", str(tmp_path)]
-    status, err = program("shortlist", "pairs.tsv", "vmap.txt", *limits)
+    status, _, err = program("shortlist", "pairs.tsv", "vmap.txt", *limits)
     assert status == 0, err
     rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
     assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
