@@ -47,11 +47,7 @@ SHAPES = {
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: str) -> None:
-    config = ModelConfig(
-        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
-        dropout=0.0, norm=norm, positions=positions, max_positions=8,
-    )  # fmt: skip
-    assert_equal_to_pytorch(config, shape)
+    assert_equal_to_pytorch(shape, norm=norm, positions=positions)
 
 
 OPTIONS: list[dict[str, Any]] = [
@@ -73,17 +69,20 @@ OPTIONS: list[dict[str, Any]] = [
 def test_outputs_and_gradients_of_every_option_equal_pytorch(
     option: dict[str, Any], norm: str
 ) -> None:
+    assert_equal_to_pytorch("several_groups", norm=norm, **option)
+
+
+def random_model(**options: Any) -> Transformer:
     config = ModelConfig(
         d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3,
-        dropout=0.0, norm=norm, max_positions=8, **option,
+        max_positions=8, **{"dropout": 0.0, **options},
     )  # fmt: skip
-    assert_equal_to_pytorch(config, "several_groups")
+    return random_transformer(config, VOCABULARY)
 
 
-def assert_equal_to_pytorch(config: ModelConfig, shape: str) -> None:
-    model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
-    twin = Twin(model)
-    assert_equal(model, twin, pairs)
+def assert_equal_to_pytorch(shape: str, **options: Any) -> None:
+    model = random_model(**options)
+    assert_equal(model, Twin(model), batch(*SHAPES[shape]))
 
 
 def assert_equal(model: Transformer, twin: Twin, pairs: Batch) -> None:
@@ -107,14 +106,12 @@ def assert_equal(model: Transformer, twin: Twin, pairs: Batch) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("shape", ["equal_lengths", "padding"])
-def test_dropout_within_layers_and_its_gradients_equal_pytorch_with_the_same_masks(
+def test_dropout_and_its_gradients_equal_pytorch_with_the_same_masks(
     shape: str, norm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    p = 0.4
-    config = ModelConfig(
-        d_model=12, d_ff=20, num_heads=3, num_encoder_layers=2, num_decoder_layers=3, norm=norm,
-        dropout=0.0, attention_dropout=p, activation_dropout=p, max_positions=8,
-    )  # fmt: skip
+    residual, attention, activation = 0.2, 0.4, 0.3
+    rates = {"attention_dropout": attention, "activation_dropout": activation}
+    model, pairs = random_model(norm=norm, dropout=residual, **rates), batch(*SHAPES[shape])
     masks: list[Tensor] = []
 
     def recorded(shape: torch.Size, p: float) -> Tensor:
@@ -123,11 +120,12 @@ def test_dropout_within_layers_and_its_gradients_equal_pytorch_with_the_same_mas
 
     monkeypatch.setattr(packed_attention, "kept", recorded)
     monkeypatch.setattr(dropout, "kept", recorded)
-    model, pairs = random_transformer(config, VOCABULARY), batch(*SHAPES[shape])
     twin = Twin(model)
     sides = [padded(sequences(packed))[1] for packed in (pairs.src, pairs.tgt_in)]
 
-    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, p: float, causal: bool) -> Tensor:
+    def masked_attention(
+        q: Tensor, k: Tensor, v: Tensor, mask: Tensor, p: float, causal: bool
+    ) -> Tensor:
         given = masks.pop(0).view(*q.shape[:3], k.shape[2])
         math_attention = torch.ops.aten._scaled_dot_product_attention_math
         return math_attention(q, k, v, mask, p, causal, given)[0]
@@ -135,21 +133,23 @@ def test_dropout_within_layers_and_its_gradients_equal_pytorch_with_the_same_mas
     class Masked(nn.Module):
         """Dropout of the tokens of one side, padding excepted."""
 
-        def __init__(self, real: Tensor):
+        def __init__(self, real: Tensor, p: float):
             super().__init__()
-            self.real = real
+            self.real, self.p = real, p
 
         def forward(self, x: Tensor) -> Tensor:
             given = torch.zeros(x.shape, dtype=torch.bool)
             given[self.real] = masks.pop(0)
-            return x * given / (1 - p)
+            return x * given / (1 - self.p)
 
-    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", attention)
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", masked_attention)
+    twin.source_dropout, twin.target_dropout = (Masked(real, residual) for real in sides)
     for layers, real in zip((twin.encoder.layers, twin.decoder.layers), sides, strict=True):
         for layer in layers.children():
-            layer.dropout = Masked(real)
+            layer.dropout = Masked(real, activation)
+            layer.dropout1 = layer.dropout2 = layer.dropout3 = Masked(real, residual)
             for part in (layer.self_attn, getattr(layer, "multihead_attn", layer.self_attn)):
-                part.dropout = p
+                part.dropout = attention
     assert_equal(model, twin, pairs)
     assert not masks  # each was used once
 

@@ -7,16 +7,16 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from support.random_weights import random_transformer
+from support.stores import random_store
 
 from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS, sines_first
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.store.token_store import Side, TokenStore
-from transformer_mt.data.subwords.tokenizer import EOS, PAD
+from transformer_mt.data.subwords.tokenizer import PAD
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 
 peers = importlib.import_module("peers")
@@ -30,36 +30,16 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 
 
-def store(src: list[int], tgt: list[int]) -> TokenStore:
-    """Random pairs of the given lengths."""
-    rng = np.random.default_rng(5)
-
-    def side(lengths: list[int]) -> Side:
-        return Side.from_lists([[*rng.integers(4, VOCABULARY, size=n - 1), EOS] for n in lengths])
-
-    return TokenStore(side(src), side(tgt))
-
-
-def transformer() -> Transformer:
-    """A model with random norms and biases, whose initial values could hide a mistake."""
-    torch.manual_seed(7)
-    model = Transformer(CONFIG, VOCABULARY).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:
-            parameter.data += 0.3 * torch.randn_like(parameter)
-    return model
-
-
-RAGGED = store([3, 7, 1, 5, 5], [6, 2, 4, 4, 8])
+RAGGED = random_store(5, VOCABULARY)
 
 
 @pytest.mark.parametrize("peer_class", ["TorchPeer", "MarianPeer"])
 def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
     if peer_class == "MarianPeer":
         pytest.importorskip("transformers")
-    ours = transformer()
+    ours = random_transformer(CONFIG, VOCABULARY).float().eval()
     peer = getattr(peers, peer_class)(ours).eval()
-    pairs = np.array([0, 1, 2, 3, 4])
+    pairs = np.arange(5)
     targets = len(RAGGED.tgt.tokens)
 
     step = TrainStep(ours, OptimizerConfig(), 0.1, "fp32", World(CPU))
@@ -81,9 +61,7 @@ def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
 
 
 def test_peers_get_the_same_pairs() -> None:
-    lengths = np.random.default_rng(6).integers(2, 20, size=(2, 400))
-    pairs = store(*lengths.tolist())
-    for update in islice(bench_train.plan_updates(pairs, 30), 12):
+    for update in islice(bench_train.plan_updates(random_store(400, VOCABULARY), 30), 12):
         assert update.tgt_tokens <= 30
         for ours, theirs in (
             (update.ours.src.tokens, update.padded.src),

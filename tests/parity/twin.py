@@ -101,6 +101,8 @@ class Twin(nn.Module):
             self.positions = nn.Parameter(model.embedding.positions.detach().clone())
         else:
             self.positions = nn.Parameter(model.embedding.sinusoids, requires_grad=False)
+        self.source_dropout: nn.Module = nn.Identity()
+        self.target_dropout: nn.Module = nn.Identity()
         for name, value, _ in by_layer(model):
             theirs, rows = counterpart(name, c.d_model)
             self.get_parameter(theirs).data[rows] = value
@@ -111,17 +113,12 @@ class Twin(nn.Module):
         causal = nn.Transformer.generate_square_subsequent_mask(
             tgt_tokens.shape[1], dtype=self.embedding.dtype
         )
-        src_embedded = self.source_embedding[src_tokens] * self.scale
-        tgt_embedded = self.embedding[tgt_tokens] * self.scale
-        hidden = self.encoder(
-            src_embedded + self.positions[: src_tokens.shape[1]], src_key_padding_mask=~src_real
-        )
-        out = self.decoder(
-            tgt_embedded + self.positions[: tgt_tokens.shape[1]],
-            hidden,
-            tgt_mask=causal,
-            memory_key_padding_mask=~src_real,
-        )
+        embedded = self.source_embedding[src_tokens] * self.scale
+        x = self.source_dropout(embedded + self.positions[: src_tokens.shape[1]])
+        hidden = self.encoder(x, src_key_padding_mask=~src_real)
+        embedded = self.embedding[tgt_tokens] * self.scale
+        x = self.target_dropout(embedded + self.positions[: tgt_tokens.shape[1]])
+        out = self.decoder(x, hidden, tgt_mask=causal, memory_key_padding_mask=~src_real)
         return hidden[src_real], out[tgt_real] @ self.output.T + self.output_bias
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from transformer_mt.distributed.environment import (
-    env_cores,
     env_local_rank,
     env_local_size,
     env_rank,
@@ -68,12 +67,3 @@ def test_invalid_variables_are_named(
     with pytest.raises(InputError, match=f"{name}={value} ") as caught:
         print(env_rank(), env_size(), env_local_rank(), env_local_size())
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("available", "ranks", "cores"), [(64, 8, 8), (2, 8, 1)])
-def test_share_of_the_cores(
-    monkeypatch: pytest.MonkeyPatch, available: int, ranks: int, cores: int
-) -> None:
-    for key, number in zip(RANKS, (1, ranks, 1, ranks), strict=True):
-        monkeypatch.setenv(key, str(number))
-    assert env_cores(available) == cores

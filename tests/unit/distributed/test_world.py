@@ -37,8 +37,8 @@ def test_threads_of_a_rank(
 ) -> None:
     monkeypatch.setattr(hardware, "available_cores", lambda: cores)
     monkeypatch.setattr(world, "env_size", lambda: 1)  # no process group
-    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
-        monkeypatch.setenv(name, str(ranks))
+    monkeypatch.setenv("WORLD_SIZE", str(2 * ranks))  # on two machines
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
     monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:

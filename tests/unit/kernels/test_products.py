@@ -66,21 +66,6 @@ def test_weights_may_change_between_forward_passes() -> None:
         torch.testing.assert_close(layer(x), x.bfloat16() @ layer.weight.bfloat16().T)
 
 
-def test_a_layer_uses_its_own_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = []
-
-    def recording(grad: Tensor, x: Tensor) -> Tensor:
-        used.append(1)
-        return grad.T @ x
-
-    mine = KERNELS["torch"]._replace(weight_gradient=recording)
-    monkeypatch.setitem(KERNELS, "mine", mine)
-    layers = Linear(3, 2), Linear(2, 2)
-    layers[0].kernel = "mine"
-    layers[1](layers[0](torch.randn(5, 3))).sum().backward()
-    assert used == [1]
-
-
 @pytest.mark.skipif(not HAS_ONEDNN, reason="needs oneDNN")
 def test_few_numbers_of_rows_reach_the_kernel_with_packed_weights(
     monkeypatch: pytest.MonkeyPatch,

@@ -1,33 +1,32 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
+from support.models import tiny_config
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
-from transformer_mt.config import ModelConfig
 from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, heat_map
 from transformer_mt.model.transformer import Transformer
 
 SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13, 3]
 H, D = 2, 12
+PIECES = [[f"piece {i}" for i in ids] for ids in (SRC, TGT)]
 
 
-def pieces(ids: Sequence[int]) -> list[str]:
-    return [f"piece {i}" for i in ids]
-
-
-def model_of(norm: str = "post", **changes: object) -> Transformer:
+def model_of(**changes: object) -> Transformer:
     torch.manual_seed(1)
-    sizes = {"d_model": D, "d_ff": 16, "num_heads": H, "dropout": 0.3}
     layers = {"num_encoder_layers": 2, "num_decoder_layers": 3}
-    config = ModelConfig(**{**sizes, **layers, "norm": norm, **changes})  # type: ignore[arg-type]
-    return Transformer(config, 20).eval()
+    return Transformer(tiny_config(d_model=D, dropout=0.3, **layers, **changes), 20).eval()
+
+
+def maps_of(model: Transformer) -> AttentionMaps:
+    return attention_maps(model, SRC, TGT, *PIECES)
 
 
 @contextmanager
@@ -56,14 +55,14 @@ def torch_weights(wq: Tensor, wk: Tensor, query: Tensor, key: Tensor, causal: bo
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_weights_equal_torch_multihead_attention(norm: str) -> None:
-    model = model_of(norm)
+    model = model_of(norm=norm)
     layers = [*model.encoder, *model.decoder]
     own = [layer.get_submodule("self_attention") for layer in layers]
     cross = [layer.get_submodule("cross_attention") for layer in model.decoder]
     with torch.no_grad():
         memory = model.encode(Packed.from_sequences([SRC]))
         with inputs_of([*own, *cross]) as seen:
-            maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
+            maps = maps_of(model)
         for i, module in enumerate(own):
             (x,) = seen[i]
             wq, wk = module.get_parameter("qkv_proj.weight")[: 2 * D].chunk(2)
@@ -82,16 +81,16 @@ def all_maps(maps: AttentionMaps) -> list[Tensor]:
 
 
 def test_shapes_and_labels_with_different_value_size() -> None:
-    model = model_of("pre", d_k=4, d_v=7)
+    model = model_of(norm="pre", d_k=4, d_v=7)
     with torch.autocast("cpu", torch.bfloat16):  # the weights are in fp32 all the same
-        maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
+        maps = maps_of(model)
     S, T = len(SRC), len(TGT) - 1  # the last token is predicted, not read
     assert [tuple(m.shape) for m in maps.encoder] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps.decoder] == [(H, T, T)] * 3
     assert [tuple(m.shape) for m in maps.cross] == [(H, T, S)] * 3
     for weights in all_maps(maps):
         assert (weights.dtype, weights.device.type) == (torch.float32, "cpu")
-    source, target = pieces(SRC), pieces(TGT)
+    source, target = PIECES
     assert maps.layers("encoder") == (maps.encoder, source, source)
     assert maps.layers("decoder") == (maps.decoder, target[1:], target[:-1])
     assert maps.layers("cross") == (maps.cross, target[1:], source)
@@ -101,7 +100,7 @@ def test_model_and_random_state_do_not_change() -> None:
     """No random number is drawn, so that a resumed run stays exact."""
     model = model_of()
     state = torch.get_rng_state()
-    maps = attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT))
+    maps = maps_of(model)
     assert not any(module.training or module._forward_pre_hooks for module in model.modules())
     assert torch.equal(torch.get_rng_state(), state)
     assert not any(weights.requires_grad for weights in all_maps(maps))
@@ -112,7 +111,7 @@ def test_model_and_random_state_do_not_change() -> None:
 
 def test_other_threads_may_use_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
-    expected = all_maps(attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT)))
+    expected = all_maps(maps_of(model))
     encode = model.encode
 
     def encode_in_both(source: Packed) -> Tensor:
@@ -121,7 +120,7 @@ def test_other_threads_may_use_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
         return encode(source)
 
     monkeypatch.setattr(model, "encode", encode_in_both)
-    maps = all_maps(attention_maps(model, SRC, TGT, pieces(SRC), pieces(TGT)))
+    maps = all_maps(maps_of(model))
     assert all(map(torch.equal, maps, expected))
 
 

@@ -1,14 +1,13 @@
-"""Dropout against its definition and distribution; the two residual connections."""
+"""Dropout against its definition and distribution."""
 
 import math
 from collections.abc import Iterator
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from transformer_mt.config import ModelConfig
-from transformer_mt.model.layers import Dropout, Residual
+from transformer_mt.model.layers import Dropout
 
 
 @pytest.fixture(autouse=True)
@@ -67,41 +66,3 @@ def test_dropout_and_its_gradient_scale_without_bias(dtype: torch.dtype) -> None
     weight = torch.randn(out.shape, dtype=exact)
     (out * weight).sum().backward()
     torch.testing.assert_close(x.grad, (weight * out / 1.25).to(dtype))
-
-
-def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """Layer normalisation by its definition, with the authors' ε."""
-    centred = x - x.mean(dim=-1, keepdim=True)
-    variance = centred.square().mean(dim=-1, keepdim=True)
-    return centred / torch.sqrt(variance + 1e-6) * norm.weight + norm.bias
-
-
-def residual(norm: str, dropout: float) -> Residual:
-    module = Residual(ModelConfig(d_model=8, dropout=dropout, norm=norm)).double()
-    nn.init.normal_(module.norm.weight)
-    nn.init.normal_(module.norm.bias)
-    return module
-
-
-# The small scale makes the variance about ε: it would show a wrong ε.
-@pytest.mark.parametrize("scale", [1.0, 1e-3])
-@pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_residual_connections(dropout: float, scale: float) -> None:
-    x = scale * torch.randn(5, 8, dtype=torch.float64)
-    matrix = torch.randn(8, 8, dtype=torch.float64)
-
-    def sublayer(y: Tensor) -> Tensor:
-        return y @ matrix
-
-    def dropped(y: Tensor) -> Tensor:  # the same mask as the module draws
-        torch.manual_seed(2)
-        return Dropout(dropout)(y)
-
-    for norm in ("post", "pre"):
-        module = residual(norm, dropout)
-        if norm == "post":
-            expected = layer_norm(x + dropped(sublayer(x)), module.norm)
-        else:
-            expected = x + dropped(sublayer(layer_norm(x, module.norm)))
-        torch.manual_seed(2)
-        torch.testing.assert_close(module(x, sublayer), expected, rtol=1e-9, atol=1e-12)

@@ -79,6 +79,7 @@ STEPS = [10, 20, 25, 30, 40, 44]
     ("config", "best", "left", "weight"),
     [
         ({"average_checkpoints": 3}, 0, [20, 30, 40, 44], np.mean([30, 40, 44])),
+        ({"average_checkpoints": 9}, 0, [10, 20, 30, 40, 44], np.mean([10, 20, 30, 40, 44])),
         ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
         ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
         ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
@@ -94,14 +95,6 @@ def test_kept_checkpoints_and_the_final_model(
     finished(tmp_path, STEPS, 44, best, **config)
     assert kept(tmp_path) == left
     assert published(tmp_path) == pytest.approx(weight)
-
-
-def test_a_resumed_run_keeps_the_checkpoints_it_finds(tmp_path: Path) -> None:
-    finished(tmp_path, (10, 20, 30), 30, best=10, average_checkpoints=2)
-    assert kept(tmp_path) == [10, 20, 30]
-    finished(tmp_path, [40], best=10, average_checkpoints=2)
-    assert kept(tmp_path) == [10, 30, 40]
-    assert published(tmp_path) == 35
 
 
 def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from fcntl import ioctl
 from html import unescape
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pytest
@@ -232,14 +232,14 @@ def test_a_complete_line_of_a_long_gpu_run_fits_80_columns() -> None:
 
 
 @contextlib.contextmanager
-def terminal(patch: pytest.MonkeyPatch, columns: int) -> Iterator[tuple[int, TextIO]]:
-    """A pseudo-terminal as standard error: its other side, and itself."""
+def terminal(patch: pytest.MonkeyPatch, columns: int) -> Iterator[int]:
+    """A pseudo-terminal as standard error: its other side."""
     reader, writer = pty.openpty()
     ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     patch.delenv("COLUMNS", raising=False)
     with contextlib.suppress(OSError), os.fdopen(writer, "w") as screen:
         patch.setattr(sys, "stderr", screen)
-        yield reader, screen
+        yield reader
 
 
 def open_drawing_monitor(folder: Path, max_steps: int, **options: Any) -> Monitor:
@@ -258,55 +258,43 @@ def written(terminal: int) -> str:
     return b"".join(pieces).decode()
 
 
-@pytest.mark.parametrize("columns", [120, 80])
-def test_each_line_of_the_log_has_a_row_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+@pytest.mark.parametrize("columns", [120, 80, 40, 20])
+def test_on_a_terminal_lines_of_the_log_have_their_own_rows_and_the_bar_never_wraps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, clock: list[float]
 ) -> None:
-    """On a terminal, from start to end, whichever module writes it."""
-    with terminal(monkeypatch, columns) as (reader, _), log_to():
-        monitor = open_drawing_monitor(tmp_path, 2)
-        for _ in range(2):
-            monitor.update(100, 0.0)
-        logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
-        monitor.note("a note")
-        monitor.close()
-        logging.getLogger("transformer_mt.jobs.train").info("the model is here")
-    screen = [""]
-    for text in re.findall(r"[^\r\n]+|\r|\n", written(reader)):
-        if text == "\n":
-            screen.append("")
-        elif text != "\r":  # it starts at the left, and leaves what it does not reach
-            screen[-1] = text + screen[-1][len(text) :]
-    rows = [row.rstrip() for row in screen]
-    assert [*rows[:2], *rows[3:]] == ["finished: it is", "a note", "the model is here", ""]
-    assert rows[2].startswith("2/2 ")
-
-
-@pytest.mark.parametrize("columns", [80, 40, 20])
-def test_the_progress_bar_never_wraps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, lines: Any, clock: list[float]
-) -> None:
-    with terminal(monkeypatch, columns) as (reader, _):
+    """From start to end, whichever module writes a line."""
+    log = tmp_path / "train.log"
+    with terminal(monkeypatch, columns) as reader, log_to(log):
         monitor = open_drawing_monitor(tmp_path, 100_000, peak_rate=1e6)
         for step in range(1, 4):
             clock[0] += 1.0
             train(monitor, step, tokens=325_000)
+        logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
         monitor.note("a note")
         monitor.close()
-    drawn = written(reader)
-    rows = [row.strip() for row in drawn.replace("\x1b[A", "\r").replace("\n", "\r").split("\r")]
-    assert max(map(len, rows)) <= columns
-    shown = next(row for row in rows if row.startswith("3/100000"))
-    assert ("loss 2.500" in shown) == (columns > 20)
-    assert ("|g| 0.5 325k tok/s MFU 32% <" in shown) == (columns > 40)
-    assert lines()[-1] == "a note"
+        logging.getLogger("transformer_mt.jobs.train").info("the model is here")
+    logged = [line.split(" ", 2)[2] for line in log.read_text().splitlines()]  # without the time
+    assert logged[-3:] == ["finished: it is", "a note", "the model is here"]
+    pieces = re.findall(r"[^\r\n]+|\r|\n", written(reader))
+    screen = [""]
+    for text in pieces:
+        if text == "\n":
+            screen.append("")
+        elif text != "\r":  # it starts at the left, and leaves what it does not reach
+            screen[-1] = text + screen[-1][len(text) :]
+    *rows, bar, last, end = [row.rstrip() for row in screen]
+    assert [*rows, last, end] == [*logged, ""]
+    assert all(len(text) <= columns for text in pieces if text not in logged)
+    assert bar.startswith("3/100000 ")
+    assert ("loss 2.500" in bar) == (columns > 20)
+    assert ("|g| 0.5 325k tok/s MFU 32% <" in bar) == (columns > 40)
 
 
 def test_training_goes_on_when_its_terminal_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: Any, clock: list[float]
 ) -> None:
     """As after ``disown`` and logging out: every access to the terminal is an error then."""
-    with terminal(monkeypatch, 80) as (reader, _):
+    with terminal(monkeypatch, 80) as reader:
         monitor = open_drawing_monitor(tmp_path, 100)
         os.close(reader)
         clock[0] += 1.0
@@ -424,22 +412,20 @@ def result(loss: float, nll: float, finite: bool) -> StepResult:
 
 @pytest.mark.parametrize("cut", [0, 3, len(UPDATES)])
 def test_sums_are_exact_across_a_resume(cut: int) -> None:
-    whole, first, second = (MetricSums(CPU, {}) for _ in range(3))
+    whole, resumed = MetricSums(CPU, {}), MetricSums(CPU, {})
     for step, (loss, nll, finite, targets) in enumerate(UPDATES):
-        whole.add(result(loss, nll, finite), targets)
         if step == cut:
-            second = MetricSums(CPU, first.state())
-        (first if step < cut else second).add(result(loss, nll, finite), targets)
-    if cut == len(UPDATES):
-        second = MetricSums(CPU, first.state())
-    assert second.state() == whole.state()
+            resumed = MetricSums(CPU, resumed.state())
+        for sums in (whole, resumed):
+            sums.add(result(loss, nll, finite), targets)
+    assert MetricSums(CPU, resumed.state()).state() == whole.state()
     good = [update for update in UPDATES if update[2]]
     expected = [math.fsum(column) for column in zip(*good, strict=True)]
-    sums = whole.read()
-    assert sums["loss"] == pytest.approx(expected[0], rel=1e-7)
-    assert sums["nll"] == pytest.approx(expected[1], rel=1e-7)
-    assert (sums["targets"], sums["skipped"]) == (7 + 11 + 13 + 17, 2)
-    assert whole.read() == sums
+    found = whole.read()
+    assert found["loss"] == pytest.approx(expected[0], rel=1e-7)
+    assert found["nll"] == pytest.approx(expected[1], rel=1e-7)
+    assert (found["targets"], found["skipped"]) == (7 + 11 + 13 + 17, 2)
+    assert whole.read() == found
     whole.clear()
     assert set(whole.read().values()) == {0.0}
 

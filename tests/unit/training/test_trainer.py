@@ -32,9 +32,8 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
-from transformer_mt.kernels.products import HAS_ONEDNN, KERNELS
+from transformer_mt.kernels.products import KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -45,9 +44,6 @@ from transformer_mt.training.validation import ValidationResult
 V = 23
 CPU = World(torch.device("cpu"))
 SOURCE = SourceConfig(tsv="unused")
-Weights = dict[str, Tensor]
-
-
 PAIRS = random_store(60, V)
 
 
@@ -119,7 +115,7 @@ def trainer(
     return Trainer(job, prepared, tokenizer, translate or Bleu(), CPU, recorded)
 
 
-def weights(path: Path) -> Weights:
+def weights(path: Path) -> dict[str, Tensor]:
     return load_file(path / "model.safetensors")
 
 
@@ -201,18 +197,6 @@ def test_an_uninterrupted_run(uninterrupted: Path) -> None:
     # The last three averaged checkpoints, and the best, which was saved for a validation.
     assert kept(uninterrupted) == [12, 16, 20, 24]
     assert_mean(uninterrupted, 16, 20, 24)
-
-
-@pytest.mark.parametrize(
-    ("every", "warmup", "averaged"),
-    [(1, 1, [1, 2, 3]), (1, 2, [2, 3]), (1, 10, [3]), (None, 1, [3])],  # null: 1.5% of the run
-)
-def test_a_short_run_averages_the_checkpoints_that_it_has(
-    tmp_path: Path, every: int | None, warmup: int, averaged: list[int]
-) -> None:
-    short: dict[str, Any] = {"max_steps": 3, "checkpoint_every": every, "average_checkpoints": 5}
-    trainer(tmp_path, schedule=ScheduleConfig(warmup_steps=warmup), **short).run()
-    assert_mean(tmp_path, *averaged)
 
 
 class Killed(BaseException):
@@ -382,15 +366,10 @@ def test_settings_reach_the_training_step(tmp_path: Path) -> None:
 def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = trainer(tmp_path)
-    with torch.no_grad():
-        for parameter in run.model.parameters():
-            parameter.fill_(1e38)
-    monkeypatch.setattr(TrainStep, "__call__", lambda *_: None)
-    run._sums.add = lambda *_: None  # type: ignore[method-assign]
-    run._log = lambda: None  # type: ignore[method-assign]
-    with input_error(r"validation loss is not finite after .* lower the learn"):
-        run.run()
+    found = {"loss": math.inf, "nll": 1.0}
+    monkeypatch.setattr("transformer_mt.training.trainer.validation_loss", lambda *_: found)
+    with input_error(r"validation loss is not finite after update 6: lower the learn"):
+        trainer(tmp_path).run()
 
 
 def test_epochs(tmp_path: Path) -> None:
@@ -409,6 +388,7 @@ def test_a_schedule_that_decays_to_zero_does_so_by_the_limit_of_time(
     ticks = itertools.count(0, 0.25)
     monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
     limits: dict[str, Any] = {"max_steps": 10**6, "max_hours": 100 / 3600, "log_every": 1}
+    limits["checkpoint_every"] = None  # by the time, too
     linear = ScheduleConfig(name="linear", warmup_steps=10, peak_lr=1e-3)
     stop = Bleu(then=lambda _: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(StoppedError):
@@ -474,30 +454,22 @@ def test_too_many_skipped_updates_stop_the_run(tmp_path: Path) -> None:
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
 
 
-def test_recorded_kernels_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "is_amd_with_avx512", lambda: True)
-    recorded = Kernels("fp32", "torch")
-    fresh = trainer(tmp_path, kernels="auto", precision="fp32")
-    assert fresh.kernels == Kernels("fp32", "onednn" if HAS_ONEDNN else "torch")
-    assert trainer(tmp_path, recorded=recorded, kernels="auto").kernels == recorded
-    # A setting by hand comes first.
-    by_hand = trainer(tmp_path, recorded=Kernels("fp32", "onednn"), kernels="torch")
-    assert by_hand.kernels == recorded
-
-
-def test_the_step_has_the_precision_and_the_kernel_that_were_chosen(
+def test_layers_and_loss_have_the_precision_and_the_kernel_of_an_earlier_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used = []
-    chosen = Kernels("bf16", "torch_transposed")
-    monkeypatch.setattr("transformer_mt.training.setup.choose_kernels", lambda *_: chosen)
+    used = set()
     weight_gradient = KERNELS["torch_transposed"].weight_gradient
 
     def recording(grad: Tensor, x: Tensor) -> Tensor:
-        used.append(grad.dtype)
+        used.add((grad.dtype, grad.shape[1]))
         return weight_gradient(grad, x)
 
     kernel = KERNELS["torch_transposed"]._replace(weight_gradient=recording)
     monkeypatch.setitem(KERNELS, "torch_transposed", kernel)
-    trainer(tmp_path, max_steps=1).run()
-    assert set(used) == {torch.bfloat16}
+    recorded = Kernels("bf16", "torch_transposed")
+    run = trainer(tmp_path, recorded=recorded, kernels="auto", precision="auto", max_steps=1)
+    run.run()
+    assert run.kernels == recorded
+    feed_forward = run.model.config.d_ff
+    assert used >= {(torch.bfloat16, size) for size in (feed_forward, V)}
+    assert {dtype for dtype, _ in used} == {torch.bfloat16}
