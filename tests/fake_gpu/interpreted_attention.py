@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _convert_float
 
+from transformer_mt.batch import CuSeqlens
+from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.kernels.short_attention import short_attention
 
 H, D, P = 2, 64, 0.3
@@ -56,17 +58,20 @@ def ours(
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, keys: Sequence[int], causal: bool, mask: Tensor
+    q: Tensor, k: Tensor, v: Tensor, keys: Sequence[int], causal: bool, mask: Tensor | None
 ) -> Tensor:
-    """Equation (1), one pair of sequences at a time; its weights are multiplied by the mask."""
+    if mask is None:
+        longest = max(*QUERIES, *keys)
+        sides = CuSeqlens(ends(QUERIES), longest), CuSeqlens(ends(keys), longest)
+        return varlen_attention(q, k, v, *sides, causal)
     parts = zip(q.split(QUERIES), k.split(keys), v.split(keys), mask.split(QUERIES), strict=True)
     outputs = []
-    for q_i, k_i, v_i, factors in parts:
+    for q_i, k_i, v_i, kept in parts:
         scores = torch.einsum("qhd,khd->qhk", q_i, k_i) / D**0.5
         if causal:
             later = torch.ones(len(q_i), len(k_i)).triu(1).bool()
             scores = scores.masked_fill(later[:, None], -torch.inf)
-        weights = scores.softmax(-1) * factors[..., : len(k_i)]
+        weights = scores.softmax(-1) * kept[..., : len(k_i)] / (1 - P)
         outputs.append(torch.einsum("qhk,khd->qhd", weights, v_i))
     return torch.cat(outputs)
 
@@ -86,7 +91,7 @@ def errors(dtype: torch.dtype, causal: bool, p: float) -> list[float]:
     """Of the output and the gradients of query, key and value: maximum, relative to the largest."""
     keys = QUERIES if causal else KEYS
     *qkv, grad = inputs(dtype, keys)
-    mask = kept_weights(keys, causal, 1) / (1 - p) if p else torch.ones(len(grad), H, max(keys))
+    mask = kept_weights(keys, causal, 1) if p else None
     q, k, v = leaves = [x.detach().requires_grad_() for x in qkv]
     out = ours(q, k, v, keys, causal, p)
     found = [out, *torch.autograd.grad(out, leaves, grad)]

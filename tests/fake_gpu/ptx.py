@@ -1,5 +1,4 @@
-"""Compiles Triton kernels for an H100 with ptxas; prints as JSON how many products of matrix units
-each has, and errors.
+"""Compiles Triton kernels for an H100 with ptxas; prints their names, and errors, as JSON.
 
 python ptx.py FOLDER     the kernels that compiled_step.py wrote there, and those of attention
 """
@@ -77,7 +76,13 @@ def main(folder: Path) -> None:
         try:
             options = {"num_warps": 4, "num_stages": 1}
             compiled = triton.compile(source, target=TARGET, options=options)
-            found[name] = compiled.asm["ptx"].count("wgmma.mma_async")
+            found[name] = {
+                "shared": compiled.metadata.shared,
+                "wgmma": compiled.asm["ptx"].count("wgmma.mma_async"),
+                "cubin": len(compiled.asm["cubin"]),
+            }
+            if name.startswith("_"):
+                (folder / f"{name}.cubin").write_bytes(compiled.asm["cubin"])
         except Exception as error:
             errors[name] = f"{type(error).__name__}: {error}"[:300]
     print(json.dumps({"kernels": found, "errors": errors}))

@@ -91,8 +91,8 @@ def test_the_step_of_several_ranks_and_of_the_other_attention_kernel(
     compiled = run("ptx.py", tmp_path)
     assert not compiled["errors"]
     assert len(compiled["kernels"]) > 40
-    attention = [count for name, count in compiled["kernels"].items() if name.startswith("_")]
-    assert all(attention)  # on matrix units
+    attention = [k for name, k in compiled["kernels"].items() if name.startswith("_")]
+    assert all(kernel["wgmma"] for kernel in attention)  # on matrix units
     assert len(attention) == 6
 
 

@@ -1,4 +1,4 @@
-"""Properties of the model for any batch: causality, no effect of batching, exact caching."""
+"""Properties of the model for any batch: causality, independence of other pairs, exact caching."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,21 +11,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.random_weights import random_transformer
-from support.stores import store_of
 from torch import Tensor
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
+from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.batching.static_batches import BufferShape, fill
+from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.loss import smoothed_cross_entropy
 
 VOCABULARY = 11
 LONGEST = 6
-BUFFER = BufferShape(src_tokens=48, tgt_tokens=40, max_length=8, parts=1)
-"""Room for six pairs of that length, so that there are always dummies."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "post": {},
@@ -51,7 +47,7 @@ def transformer(variant: str) -> Transformer:
     """A float64 model with random weights, norms and biases included, in ``eval`` mode."""
     config = ModelConfig(
         d_model=8, d_ff=12, num_heads=2, num_encoder_layers=2, num_decoder_layers=2, d_k=3, d_v=5,
-        dropout=0.5, max_positions=BUFFER.max_length, **CONFIGS[variant],
+        dropout=0.5, max_positions=LONGEST, **CONFIGS[variant],
     )  # fmt: skip
     return random_transformer(config, VOCABULARY).eval()
 
@@ -95,37 +91,35 @@ def test_later_tokens_do_not_change_earlier_logits(
         assert (moved[i] > 1e-9) if i in inside else (moved[i] <= 1e-12), (i, changed)
 
 
-def loss_and_gradients(model: Transformer, batch: Batch) -> tuple[Tensor, ...]:
-    loss, nll = smoothed_cross_entropy(
-        model(batch), model.output_weight, batch.tgt_out, 0.1, model.output_bias
-    )
-    return loss.detach(), nll, *torch.autograd.grad(loss, list(model.parameters()))
+@VARIANTS
+def test_every_target_position_sees_every_source_token(variant: str) -> None:
+    model, target = transformer(variant), packed([[4, 5, 6]])
+    source = packed([[7, 8, 9, 10]])
+    before = logits(model, Batch(source, target, target.tokens))
+    for i in range(4):
+        tokens = source.tokens.clone()
+        tokens[i] = 3
+        after = logits(model, Batch(replace(source, tokens=tokens), target, target.tokens))
+        assert ((before - after).abs().amax(dim=1) > 1e-9).all()
 
 
 @VARIANTS
 @given(pairs=pairs_of_tokens, data=st.data())
-def test_batching_changes_neither_the_logits_of_a_pair_nor_loss_and_gradients(
+def test_batching_does_not_change_a_pair(
     variant: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
-    model, store = transformer(variant), store_of(pairs)
+    model = transformer(variant)
+    store = TokenStore(
+        Side.from_lists([src for src, _ in pairs]), Side.from_lists([tgt for _, tgt in pairs])
+    )
     order = data.draw(st.permutations(range(len(pairs))), label="order")
     cuts = data.draw(st.sets(st.integers(1, len(pairs))), label="where groups end")
     bounds = sorted({0, len(pairs), *cuts})
     groups = [np.array(order[a:b]) for a, b in pairwise(bounds)]
-    packing = data.draw(st.sampled_from(["groups", "few shapes", "buffer"]), label="packing")
-    if packing == "buffer":
-        (batch,) = fill(store, np.array(order), BUFFER)
-    else:
-        batch = collate(store, groups, few_shapes=packing == "few shapes")
-    alone = [collate(store, [np.array([i])]) for i in order]
-    found = logits(model, batch)[batch.tgt_out != IGNORE_INDEX]
-    expected = torch.cat([logits(model, pair) for pair in alone])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
-    parts = [loss_and_gradients(model, pair) for pair in alone]
-    # A part of the gradient of an output bias is computed in single precision.
-    limit = 1e-7 if model.config.output_bias else 1e-10
-    for got, wanted in zip(loss_and_gradients(model, batch), zip(*parts, strict=True), strict=True):
-        torch.testing.assert_close(got, sum(wanted), rtol=1e-9, atol=limit)
+    together = logits(model, collate(store, groups)).split([len(pairs[i][1]) for i in order])
+    for i, got in zip(order, together, strict=True):
+        alone = logits(model, collate(store, [np.array([i])]))
+        torch.testing.assert_close(got, alone, rtol=0, atol=1e-10)
 
 
 @VARIANTS
