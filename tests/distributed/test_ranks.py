@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -185,6 +186,15 @@ def test_gradients_equal_those_of_one_rank(ranks: list[Path], update: str) -> No
 # The mt-train command.
 
 
+def check_same_curves(one: Path, two: Path, updates: Sequence[int], validated: list[int]) -> None:
+    """The runs have records of these updates and validations, equal but for rounding."""
+    for split, steps, last in (("train", updates, "grad_norm"), ("valid", validated, "bleu")):
+        expected, found = (records(folder, split) for folder in (one, two))
+        assert [r["step"] for r in expected] == [r["step"] for r in found] == list(steps)
+        for key in ("loss", "nll", last):
+            assert [r[key] for r in found] == pytest.approx([r[key] for r in expected], rel=1e-4)
+
+
 def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
     corpus: Path, tmp_path: Path
 ) -> None:
@@ -210,27 +220,35 @@ def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
     assert f"resuming after update {stopped_at}" in err
     assert len(out.splitlines()) == len(printed.splitlines())  # only rank 0 prints
 
-    for split, updates in (("train", range(1, 51)), ("valid", (25, 50))):
-        one, two = (records(corpus / name, split) for name in ("one", "two"))
-        assert [r["step"] for r in one] == [r["step"] for r in two] == list(updates)
-        for key in ("loss", "nll", "grad_norm" if split == "train" else "bleu"):
-            assert [r[key] for r in two] == pytest.approx([r[key] for r in one], rel=1e-4), key
-    assert records(corpus / "two", "train")[-1]["nll"] < 0.8 * records(run_dir, "train")[0]["nll"]
+    check_same_curves(corpus / "one", run_dir, range(1, 51), [25, 50])
+    nll = [record["nll"] for record in records(run_dir, "train")]
+    assert nll[-1] < 0.8 * nll[0]
     scores = [json.loads((corpus / name / "test.json").read_text()) for name in ("one", "two")]
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
 
 
-@pytest.mark.slow
-def test_two_compiled_processes_train_as_one(corpus: Path, tmp_path: Path) -> None:
-    """Buffers of a fixed shape, each layer a separate graph, as on several GPUs."""
-    short = ["train.max_steps=6", "train.validate_every=3", "train.max_tokens_per_device=120"]
-    argv = [*settings(corpus, "eager"), *short]
-    Running("train", argv, tmp_path / "eager").done()
-    two = ["distributed.processes=2", "train.compile=true"]
-    status, _, err = end(start(corpus, "compiled", [MT_TRAIN], *short, *two))
+@pytest.mark.parametrize(
+    ("both", "together"),
+    [
+        # Pairs sampled from many shards, as if the corpus were too large to be planned as a whole.
+        pytest.param(
+            ["data.window_pairs=16", "train.batch_tokens=60", "tokenizer.sampling=0.1"],
+            [],
+            id="shards",
+        ),
+        # Buffers of a fixed shape, each layer a separate graph, as on several GPUs.
+        pytest.param([], ["train.compile=true"], id="compiled", marks=pytest.mark.slow),
+    ],
+)
+def test_two_processes_train_as_one(
+    corpus: Path, tmp_path: Path, both: list[str], together: list[str]
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    short = ["train.max_steps=20", "train.validate_every=10", "train.max_tokens_per_device=120"]
+    argv = [*settings(corpus, "one"), *short, *both, f"run_dir={one}"]
+    Running("train", argv, tmp_path / "output").done()
+    argv = [*short, *both, *together, "distributed.processes=2", f"run_dir={two}"]
+    status, _, err = end(start(corpus, "two", [MT_TRAIN], *argv))
     assert status == 0, err
-    assert "compiled" in err
-    for split in ("train", "valid"):
-        eager, compiled = (records(corpus / name, split) for name in ("eager", "compiled"))
-        for key in ("loss", "nll", "grad_norm" if split == "train" else "bleu"):
-            assert [r[key] for r in compiled] == pytest.approx([r[key] for r in eager], rel=1e-4)
+    assert ("compiled" in err) == bool(together)
+    check_same_curves(one, two, range(1, 21), [10, 20])

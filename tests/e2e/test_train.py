@@ -171,21 +171,31 @@ def test_mt_eval_reproduces_the_scores_of_the_run(finished: Path, tmp_path: Path
     assert json.loads(out) == json.loads((finished / "test.json").read_text())
 
 
-def test_run_whose_pairs_are_sampled_resumes_exactly(
-    finished: Path, tmp_path: Path, train: Start
+@pytest.mark.parametrize(
+    ("pairs", "more"),
+    [
+        (120, ["tokenizer.sampling=0.3", "augment=standard", "train.max_steps=32"]),
+        (300, ["tokenizer.sampling=0.1", "data.weights=[1.5]", "train.batch_tokens=60",
+               "data.window_pairs=16", "train.checkpoint_every=5"]),
+    ],
+    ids=["one shard", "many shards"],
+)  # fmt: skip
+def test_a_killed_run_whose_pairs_are_sampled_resumes_exactly(
+    finished: Path, tmp_path: Path, train: Start, pairs: int, more: list[str]
 ) -> None:
-    """The segmentations and the noise of each epoch are sampled again exactly after a kill."""
-    argv = ["tokenizer.sampling=0.3", "augment=standard", "train.max_steps=32"]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    train(whole, *argv).done()
-    running = train(cut, *argv)
-    running.wait_for((cut / "checkpoints/step_00000016").exists)
+    """Runs on many shards that sample nothing are killed in robustness/faults.py."""
+    write_corpus(tmp_path, pairs=pairs)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    train(whole, *more, folder=tmp_path).done()
+    running = train(killed, *more, folder=tmp_path)
+    running.wait_for(lambda: len(checkpoints(killed)) >= 2)
     running.send(signal.SIGKILL)
     running.wait()
-    train(cut, *argv).done()
-    same_model(cut, whole)
+    assert not (killed / "test.json").exists()
+    _, err = train(killed, *more, folder=tmp_path).done()
+    assert "resuming after update" in err
+    same_model(killed, whole)
     assert curve(whole)[0] != curve(finished)[0]  # the training data differ
-    assert curve(whole, "valid")[0][0] == curve(finished, "valid")[0][0]
 
 
 def test_run_is_repeated_from_its_config_yaml(finished: Path, tmp_path: Path) -> None:
