@@ -142,20 +142,6 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
     assert not list(work.glob("done.*"))
 
 
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("huge", "'huge' is neither base nor big"),
-        ("run_dir=runs/mine", "run_dir is set by this script; use RUNS=FOLDER for the output"),
-    ],
-)
-def test_invalid_arguments(argument: str, message: str, environment: dict[str, str]) -> None:
-    done = run(argument, environment=environment)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"scripts/reproduce_wmt14: error: {message}\n"
-    assert not Path(environment["RUNS"]).exists()
-
-
 def test_missing_mirror(tmp_path: Path, environment: dict[str, str]) -> None:
     done = run("big", f"data.mirror={tmp_path}/none", environment=environment)
     assert (done.returncode, done.stdout) == (1, "")

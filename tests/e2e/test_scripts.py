@@ -1,4 +1,4 @@
-"""``scripts/quickstart`` and ``scripts/test``: their errors, and how they recover from a kill.
+"""The scripts: their errors, and how they recover from a kill.
 
 Each test works on a copy of the files that the scripts need, so the .venv of the checkout stays
 untouched. Nothing is installed: the script stops before that, or a stub records the calls of pip.
@@ -48,9 +48,9 @@ class Checkout:
         )
         return done.returncode, done.stdout, done.stderr
 
-    def failure(self, script: str, **env: str) -> str:
+    def failure(self, script: str, *arguments: str, **env: str) -> str:
         """The error of a script that must fail with a single error line."""
-        code, stdout, stderr = self.run(str(self.path / "scripts" / script), **env)
+        code, stdout, stderr = self.run(str(self.path / "scripts" / script), *arguments, **env)
         assert (code, stdout) == (1, "")
         *progress, last = stderr.splitlines()
         prefix = f"scripts/{script}: error: "
@@ -111,6 +111,22 @@ def test_no_package_index(checkout: Checkout) -> None:
     log = checkout.path / ".venv" / "install.log"
     assert line.endswith(str(log))
     assert CLOSED_PORT in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "argument", "message"),
+    [
+        ("multi30k", "wmt14", "'wmt14' is neither multi30k_tiny nor multi30k"),
+        ("multi30k", "seeds=1;2", "seeds=1;2 is not a list like 1,2,3"),
+        ("multi30k", "train.seed=7", "train.seed is set by this script; use RUNS=FOLDER for the "),
+        ("multi30k", "run_dir=x", "run_dir is set by this script; use RUNS=FOLDER for the output"),
+        ("wmt14", "huge", "'huge' is neither base nor big"),
+        ("wmt14", "run_dir=x", "run_dir is set by this script; use RUNS=FOLDER for the output"),
+    ],
+)
+def test_invalid_arguments(script: str, argument: str, message: str, checkout: Checkout) -> None:
+    assert checkout.failure(f"reproduce_{script}", argument).startswith(message)
+    assert {path.name for path in checkout.path.iterdir()} == {"scripts", "pyproject.toml"}
 
 
 PREPARE = """
