@@ -7,13 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.browser import LONG, Browser, needs_browser
+from support.browser import Browser, needs_browser
 from support.paths import ROOT
+from support.polling import wait_until
 
 from transformer_mt import Translator
 from transformer_mt.jobs.model_card import write_model_card
@@ -65,11 +65,8 @@ def test_a_page_translates(tmp_path: Path, of: str) -> None:
             [sys.executable, "-c", code], cwd=tmp_path, env=env, stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + LONG
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert server.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.2)
+        wait_until(lambda: server.poll() or not socket.socket().connect_ex(("127.0.0.1", port)))
+        assert server.poll() is None, (tmp_path / "log").read_text()
         browser = Browser(tmp_path / "profile")
         try:
             browser.open(f"http://127.0.0.1:{port}")

@@ -35,10 +35,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def environment(folder: Path) -> Path:
-    """A new virtual environment without pip; returns its ``python``."""
+def pip_install(folder: Path, *arguments: str | Path) -> Path:
+    """Installs packages in a new virtual environment, which has no pip; returns its ``bin``."""
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
-    return folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
+    run(*pip, "install", "--quiet", *arguments, cwd=folder)
+    return folder / "bin"
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +51,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     editable install of the checkout is not visible.
     """
     folder = tmp_path_factory.mktemp("installed")
-    python = environment(folder / "env")
-    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install"]
-    run(*pip, "--quiet", "--no-index", "--no-deps", wheel, cwd=folder)
-    site = run(python, "-c", "import sysconfig as s; print(s.get_path('purelib'))", cwd=folder)
+    bin_ = pip_install(folder / "env", "--no-index", "--no-deps", wheel)
+    (site,) = folder.glob("env/lib/python*/site-packages")
     ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    Path(site.strip(), "packages_of_the_tests.pth").write_text("\n".join(sorted(ours)) + "\n")
-    return python.parent
+    (site / "packages_of_the_tests.pth").write_text("\n".join(sorted(ours)) + "\n")
+    return bin_
 
 
 def test_wheel_is_complete(wheel: Path) -> None:
@@ -66,16 +66,14 @@ def test_wheel_is_complete(wheel: Path) -> None:
         scripts = configparser.ConfigParser()
         scripts.read_string(archive.read(f"{info}/entry_points.txt").decode())
 
-    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
-    modules = {
-        path.relative_to(ROOT).as_posix() for path in (ROOT / "transformer_mt").rglob("*.py")
-    }
-    assert "configs/train.yaml" in configs
-    assert {f"transformer_mt/{name}" for name in configs} <= names
-    assert modules <= names
-    templates = [*(ROOT / "transformer_mt").glob("**/templates/*")]
+    def files(folder: str, pattern: str) -> set[str]:
+        return {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).glob(pattern)}
+
+    configs = {f"transformer_mt/{name}" for name in files("configs", "**/*.yaml")}
+    templates = files("transformer_mt", "**/templates/*")
+    assert "transformer_mt/configs/train.yaml" in configs
     assert len(templates) > 4
-    assert {path.relative_to(ROOT).as_posix() for path in templates} <= names
+    assert names >= configs | templates | files("transformer_mt", "**/*.py")
     assert "transformer_mt/py.typed" in names
     assert {name.split("/")[0] for name in names} == {"transformer_mt", info}
 
@@ -98,9 +96,8 @@ def test_installed_package_runs(installed: Path, tmp_path: Path) -> None:
         "print(transformer_mt.__file__, config_dir(), sep='\\n')",
         cwd=tmp_path,
     )
-    environment_folder = installed.parent.resolve()
     for path in where.splitlines():
-        assert Path(path).resolve().is_relative_to(environment_folder)
+        assert Path(path).resolve().is_relative_to(installed.parent.resolve())
 
 
 def test_installed_commands_help_and_compose_and_leave_no_files(
@@ -119,7 +116,6 @@ def test_installed_commands_help_and_compose_and_leave_no_files(
     reason="downloads every dependency; MT_TEST_FULL_INSTALL=1 runs it",
 )
 def test_wheel_installs_its_dependencies(wheel: Path, tmp_path: Path) -> None:
-    python = environment(tmp_path / "env")
-    run(sys.executable, "-m", "pip", "--python", python, "install", wheel, cwd=tmp_path)
+    bin_ = pip_install(tmp_path / "env", wheel)
     for command in COMMANDS:
-        assert command in run(python.parent / command, "--help", cwd=tmp_path)
+        assert command in run(bin_ / command, "--help", cwd=tmp_path)

@@ -1,7 +1,6 @@
 """Names of files and folders that other programs read as syntax, or cannot read."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ def start(corpus: Path, cwd: Path, out: Path, *more: str) -> Running:
 
 
 def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path) -> None:
-    name = """w ${BUILD} it's "${oc.env:HOME}"\\"""
+    name = """w ${BUILD} it's, [b]={c}: "${oc.env:HOME}"\\"""
     folder = tmp_path / name
     folder.mkdir()
     shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")
@@ -31,32 +30,31 @@ def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path) -> No
     assert job.run_dir == str(folder / "run")
     assert [item.tsv for item in job.data.train] == [str(folder / f"{name}.tsv")]
     start(corpus, folder, tmp_path / "more", source, "train.max_steps=6").done()
-    status, out, err = Running(
-        "evaluate", ["model=run", "beam_size=1"], tmp_path / "scores", folder
-    ).wait()
-    assert status == 0, err
+    argv = ["model=run", "beam_size=1"]
+    out, _ = Running("evaluate", argv, tmp_path / "scores", folder).done()
     assert "BLEU" in out
 
 
 @pytest.mark.parametrize(
-    ("setting", "arguments_of"),
+    ("setting", "value"),
     [
-        ("run_dir", lambda folder: []),  # the working folder
-        ("run_dir", lambda folder: [override("run_dir", f"/tmp/{NOT_UTF8}")]),
-        ("data.train", lambda f: [override("data.train", [SourceConfig(tsv=f"{NOT_UTF8}.tsv")])]),
-        ("tokenizer.path", lambda f: ["run_dir=/tmp/r", override("tokenizer.path", NOT_UTF8)]),
-        ("train.init_from", lambda f: ["run_dir=/tmp/r", override("train.init_from", NOT_UTF8)]),
+        ("run_dir", None),  # the working folder
+        ("run_dir", f"/tmp/{NOT_UTF8}"),
+        ("data.train", [SourceConfig(tsv=f"{NOT_UTF8}.tsv")]),
+        ("tokenizer.path", NOT_UTF8),
+        ("train.init_from", NOT_UTF8),
     ],
 )
 def test_names_that_are_not_utf8_are_refused_first(
-    corpus: Path, tmp_path: Path, setting: str, arguments_of: Callable[[Path], list[str]]
+    corpus: Path, tmp_path: Path, setting: str, value: object
 ) -> None:
-    folder = tmp_path / (NOT_UTF8 if setting == "run_dir" else "cwd")
+    folder = tmp_path / (NOT_UTF8 if value is None else "cwd")
     folder.mkdir()
     (folder / f"{NOT_UTF8}.tsv").write_bytes((corpus / "train.tsv").read_bytes())
-    cache = override("cache_dir", tmp_path / "cache")
-    running = start(corpus, folder, tmp_path / "out", *arguments_of(folder), cache)
-    error = one_line_error(running.wait())
+    argv = [override("cache_dir", tmp_path / "cache")]
+    if value is not None:
+        argv += ["run_dir=/tmp/r", override(setting, value)]
+    error = one_line_error(start(corpus, folder, tmp_path / "out", *argv).wait())
     assert error.startswith(f"{setting}: not valid UTF-8: ")
     assert not (tmp_path / "cache").exists()  # nothing was encoded
     assert not (folder / "run").exists()

@@ -10,8 +10,9 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ MANUAL = [path for path in PAGES if path.name == "README.md"]
 TOURS = [ROOT / "transformer_mt/model/README.md", ROOT / "README.md"]
 """Pages with Python to paste and its output."""
 
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```\w*\n.*?^```\n", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```\n(?:\s*^```\n(.*?)^```\n)?", FENCED.flags)
+"""Language, code, and the block without a language that may follow."""
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
@@ -45,43 +48,23 @@ def name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-@dataclass
-class Block:
-    code: str
-    output: str | None
-    """What the page shows below the code."""
-
-
-def blocks(page: Path, language: str) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = [*FENCED.finditer(text), None]
-    result = []
-    for block, following in pairwise(found):
-        assert block is not None
-        if block[1] == language:
-            output = None
-            if following and not following[1] and not text[block.end() : following.start()].strip():
-                output = following[2]
-            result.append(Block(block[2], output))
-    return result
+def blocks(page: Path, language: str) -> list[tuple[str, str]]:
+    """The code of each block in a language, and what the page shows as its output, if anything."""
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [(code, output) for of, code, output in found if of == language]
 
 
 @dataclass
 class Command:
     page: Path
     words: list[str]
-    output: str | None
+    output: str
     """What the page shows, if the command is a block of its own."""
 
     @property
     def arguments(self) -> list[str]:
         """Without redirections, and without what a pipe does with the output."""
-        words = [*self.words[1:], "|"]
-        words = words[: words.index("|")]
-        skipped = {
-            i + j for i, word in enumerate(words) if word in ("<", ">", "2>") for j in (0, 1)
-        }
-        return [word for i, word in enumerate(words) if i not in skipped]
+        return [*takewhile(lambda word: word not in ("<", ">", "2>", "|"), self.words[1:])]
 
     def __str__(self) -> str:
         return f"{name(self.page)}: {shlex.join(self.words)}"
@@ -90,29 +73,21 @@ class Command:
 def commands(page: Path) -> list[Command]:
     """The ``mt-…`` commands of a page that can be run as they stand."""
     result = []
-    for block in blocks(page, "bash"):
-        lines = block.code.replace("\\\n", " ").splitlines()
-        output = block.output if len(lines) == 1 else None
+    for code, shown in blocks(page, "bash"):
+        lines = code.replace("\\\n", " ").splitlines()
+        output = shown if len(lines) == 1 else ""
         for words in (shlex.split(line, comments=True) for line in lines):
             if words and words[0] in MODULES and not {"-m", "…"}.intersection(words):
                 result.append(Command(page, words, output))
     return result
 
 
-def all_commands() -> dict[Path, list[Command]]:
-    """The commands of each page, without those of an earlier page."""
-    found: dict[Path, list[Command]] = {}
-    seen: list[list[str]] = []
-    for page in MANUAL:
-        new = [command for command in commands(page) if command.words not in seen]
-        seen += [command.words for command in new]
-        if new:
-            found[page] = new
-    return found
+COMMANDS: dict[str, Command] = {}
+"""Each command once, on the first page that shows it."""
+for command in (command for page in MANUAL for command in commands(page)):
+    COMMANDS.setdefault(shlex.join(command.words), command)
 
-
-COMMANDS = all_commands()
-ELSEWHERE = ("hf://", "testset=", "-", "ensemble=", "tag=", "format=argos", "compute_type=")
+ELSEWHERE = ("testset=", "-", "ensemble=", "tag=", "format=argos", "compute_type=")
 """Commands with these need a network, another model or another library, or are Hydra's own."""
 
 
@@ -137,34 +112,37 @@ def test_comparison_of_outputs() -> None:
     assert not same("1\n2\n", "1\n")
 
 
+FILES = (
+    *("in.en", "in.txt", "src.en", "out.de", "ref.de", "sysA.de", "sysB.de", "a.de", "b.de"),
+    *("page", "page.html", "in.po", "de.po", "in.xlf", "file.xlf"),
+)
+HTML = "<html><body><p>a <b>b</b> c</p></body></html>"
+CONTENT = {
+    "": HTML,
+    ".html": HTML,
+    ".po": 'msgid ""\nmsgstr ""\n\nmsgid "a b c"\nmsgstr ""\n',
+    ".xlf": (
+        '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">'
+        '<file original="f" source-language="en" target-language="de" datatype="text">'
+        '<body><trans-unit id="1"><source>a b</source></trans-unit></body></file></xliff>'
+    ),
+}
+"""By the endings of files that do not have lines of text."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages name, and a tiny model where they have theirs."""
     path = tmp_path_factory.mktemp("reader")
     write_corpus(path)
-    words = [word for found in COMMANDS.values() for command in found for word in command.words]
+    words = {word for command in COMMANDS.values() for word in command.words}
     for run in {word.removeprefix("model=") for word in words if word.startswith("model=runs/")}:
-        copy = path / run
-        shutil.copytree(FIXTURE, copy)
-        config = (copy / "config.yaml").read_text(encoding="utf-8")
-        config = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config)
-        (copy / "config.yaml").write_text(config, encoding="utf-8")
-    lines = "a b c\nd e f g\n"
+        config = shutil.copytree(FIXTURE, path / run) / "config.yaml"
+        text = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config.read_text("utf-8"))
+        config.write_text(text, encoding="utf-8")
     shutil.copy(path / "train.tsv", path / "text.tsv")
-    texts = ("in.en", "in.txt", "src.en", "out.de", "ref.de", "sysA.de", "sysB.de", "a.de", "b.de")
-    for file in texts:
-        (path / file).write_text(lines)
-    for file in ("page", "page.html"):
-        (path / file).write_text("<html><body><p>a <b>b</b> c</p></body></html>")
-    (path / "de.po").write_text('msgid ""\nmsgstr ""\n\nmsgid "a b c"\nmsgstr ""\n')
-    xliff = '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file original="f"'
-    unit = '<body><trans-unit id="1"><source>a b</source></trans-unit></body>'
-    text = (
-        f'{xliff} source-language="en" target-language="de" datatype="text">{unit}</file></xliff>'
-    )
-    for file in ("file.xlf", "in.xlf"):
-        (path / file).write_text(text)
-    shutil.copy(path / "de.po", path / "in.po")
+    for file in FILES:
+        (path / file).write_text(CONTENT.get(Path(file).suffix, "a b c\nd e f g\n"))
     return path
 
 
@@ -186,26 +164,27 @@ def quickstart(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return path
 
 
-def printed_by(page: Path, cwd: Path) -> list[tuple[Block, str]]:
-    """What each Python block of a page prints, pasted into one interpreter after the other."""
+def printed_by(page: Path, cwd: Path) -> Iterator[tuple[str, str, str]]:
+    """The Python blocks of a page, pasted into one interpreter: code, shown and real output."""
     found = blocks(page, "python")
     end = "\nprint('\\x1e', end='')\n"
-    code = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(b.code + end for b in found)
+    text = 'import matplotlib\nmatplotlib.use("agg")\n' + "".join(code + end for code, _ in found)
     done = subprocess.run(
-        [sys.executable, "-i"], input=code, cwd=cwd, capture_output=True, text=True, timeout=120
+        [sys.executable, "-i"], input=text, cwd=cwd, capture_output=True, text=True, timeout=120
     )
     assert "Error" not in done.stderr, done.stderr
     assert done.returncode == 0
-    return list(zip(found, done.stdout.split("\x1e")[:-1], strict=True))
+    for (code, shown), printed in zip(found, done.stdout.split("\x1e")[:-1], strict=True):
+        yield code, shown, printed
 
 
 @pytest.mark.parametrize("page", TOURS, ids=name)
 def test_python_blocks_can_be_pasted(page: Path, folder: Path) -> None:
-    for block, printed in printed_by(page, folder):
-        assert bool(printed) == bool(block.output), block.code
-        if "runs/" not in block.code:
-            assert same(printed, block.output or ""), f"{block.code}\n{printed}"
-        for picture in re.findall(r'"(\w+\.png)"', block.code):
+    for code, shown, printed in printed_by(page, folder):
+        assert bool(printed) == bool(shown), code
+        if "runs/" not in code:
+            assert same(printed, shown), f"{code}\n{printed}"
+        for picture in re.findall(r'"(\w+\.png)"', code):
             content = (folder / picture).read_bytes()
             assert content.startswith(b"\x89PNG"), picture
             assert len(content) > 10_000, picture
@@ -213,9 +192,6 @@ def test_python_blocks_can_be_pasted(page: Path, folder: Path) -> None:
 
 def run(command: Command, cwd: Path, out: Path, text: str = "") -> str:
     """Runs a command; returns what it prints. The text is its standard input, unless it has one."""
-    for word in command.arguments:  # an earlier command may have written it
-        if word.startswith("output=") and (cwd / word.removeprefix("output=")).is_dir():
-            shutil.rmtree(cwd / word.removeprefix("output="))
     stdin = out.with_name(f"{out.name}.stdin")
     stdin.write_text(text)
     if "<" in command.words:
@@ -226,35 +202,32 @@ def run(command: Command, cwd: Path, out: Path, text: str = "") -> str:
     return printed
 
 
-@pytest.mark.parametrize("page", COMMANDS, ids=name)
-def test_commands_run(page: Path, folder: Path, tmp_path: Path) -> None:
-    for number, command in enumerate(filter(runs_here, COMMANDS[page])):
-        run(command, folder, tmp_path / str(number))
-        for word in command.words:
-            key, _, file = word.partition("=")
-            if key in ("output", "report", "attention_html", "attention_png"):
-                assert (folder / file).exists(), command
+@pytest.mark.parametrize("command", filter(runs_here, COMMANDS.values()), ids=str)
+def test_commands_run(command: Command, folder: Path, tmp_path: Path) -> None:
+    run(command, folder, tmp_path / "run")
+    for word in command.words:
+        key, _, file = word.partition("=")
+        if key in ("output", "report", "attention_html", "attention_png"):
+            assert (folder / file).exists()
 
 
-@pytest.mark.parametrize("page", COMMANDS, ids=name)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=str)
 def test_settings_in_commands_exist(
-    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    for command in COMMANDS[page]:
-        words = [word for word in command.arguments if word not in ("--cfg", "job")]
-        if not [word for word in words if word.startswith("-")]:
-            compose(words, MODULES[command.words[0]])
+    words = [word for word in command.arguments if word not in ("--cfg", "job")]
+    if not [word for word in words if word.startswith("-")]:
+        compose(words, MODULES[command.words[0]])
 
 
 def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path) -> None:
     for page in TOURS:
-        for block, printed in printed_by(page, quickstart):
-            if "runs/quickstart" in block.code:
-                assert same(printed, block.output or "", 0.5), f"{block.code}\n{printed}"
+        for code, shown, printed in printed_by(page, quickstart):
+            if "runs/quickstart" in code:
+                assert same(printed, shown, 0.5), f"{code}\n{printed}"
     checked = 0
-    everything = [command for found in COMMANDS.values() for command in found]
-    for number, command in enumerate(everything):
+    for number, command in enumerate(COMMANDS.values()):
         if "model=runs/quickstart" in command.words and command.output:
             printed = run(command, quickstart, tmp_path / str(number))
             assert same(printed, command.output, 1), f"{command}\n{printed}"
@@ -264,15 +237,15 @@ def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path
 
 def test_output_of_the_quick_start(quickstart: Path, tmp_path: Path) -> None:
     """The block below ``scripts/quickstart``, its translations and log; sentences to try."""
-    (shown,) = [b.output for b in blocks(ROOT / "README.md", "bash") if "quickstart  " in b.code]
-    assert shown is not None
+    bash = blocks(ROOT / "README.md", "bash")
+    (shown,) = [shown for code, shown in bash if "quickstart  " in code]
     pairs = re.findall(r"^ +(\S.*)\n +→ (.*)$", shown, re.MULTILINE)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.partition("| try | translation |\n|---|---|\n")[2].partition("\n\n")[0]
     to_try = [line.strip("| ").split(" | ") for line in table.splitlines()]
     assert len(to_try) == 5
     pairs += [(source, target) for source, target in to_try]
-    command = Command(ROOT, ["mt-translate", "model=runs/quickstart"], None)
+    command = Command(ROOT, ["mt-translate", "model=runs/quickstart"], "")
     text = "".join(f"{source}\n" for source, _ in pairs)
     printed = run(command, quickstart, tmp_path / "out", text)
     assert printed.splitlines() == [target for _, target in pairs]

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,44 +68,45 @@ def finished(command: list[str]) -> tuple[str, str]:
     return out, err
 
 
-def weights_after_kills(command: list[str], weights: Path, kills: int, seconds: float) -> str:
-    """Checksum of the weights that a recipe ends with; it is killed at random moments before.
+def killed_run(recipe: Command, folder: Path, kills: int, files: Sequence[str]) -> tuple[Path, str]:
+    """Runs a recipe twice; of the second run, killed at random moments, these files are the same.
 
     Together the kills let it work for about as long as it takes without them.
+
+    Returns:
+        The folder of that run, and what the undisturbed run printed.
     """
+    whole, killed = folder / "whole", folder / "killed"
+    began = time.monotonic()
+    out, _ = finished(recipe(whole))
+    seconds = time.monotonic() - began
     rng = random.Random(kills)
     for _ in range(kills):
-        process = start(command)
+        process = start(recipe(killed))
         time.sleep(rng.uniform(0, 2 * seconds / kills))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=TIMEOUT)
-    finished(command)
-    return sha256(weights)
+    finished(recipe(killed))
+    for name in files:
+        assert sha256(killed / name) == sha256(whole / name), name
+    return killed, out
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_back_translation_killed_at_random_moments(
     kills: int, back_translation: Command, tmp_path: Path
 ) -> None:
-    began = time.monotonic()
-    out, _ = finished(back_translation(tmp_path / "bt"))
-    seconds = time.monotonic() - began
+    files = ["mono.de", "back_translated.en", "back_translated.tsv", "forward/model.safetensors"]
+    killed, out = killed_run(back_translation, tmp_path, kills, files)
     assert "BLEU" in out  # the scores of the forward model
-    weights = Path("forward/model.safetensors")
-    expected = sha256(tmp_path / "bt" / weights)
-    other = tmp_path / "killed"
-    assert weights_after_kills(back_translation(other), other / weights, kills, seconds) == expected
-    for name in ("mono.de", "back_translated.en", "back_translated.tsv"):
-        assert sha256(other / name) == sha256(tmp_path / "bt" / name)
-
-    mono, back = (list(read_lines(other / name)) for name in ("mono.de", "back_translated.en"))
+    mono, back = (list(read_lines(killed / name)) for name in files[:2])
     assert len(mono) == len(back) == len(set(mono)) <= 300
     pairs = [(source, target) for source, target in zip(back, mono, strict=True) if source]
-    assert [tuple(line.split("\t")) for line in read_lines(other / "back_translated.tsv")] == pairs
-    assert Tokenizer(other / "forward/tokenizer.model").tags.keys() == {"<bt>"}
-    assert len(Translator.load(other / "forward").translate(["a b", "", "c"])) == 3
+    assert [tuple(line.split("\t")) for line in read_lines(killed / files[2])] == pairs
+    assert Tokenizer(killed / "forward/tokenizer.model").tags.keys() == {"<bt>"}
+    assert len(Translator.load(killed / "forward").translate(["a b", "", "c"])) == 3
 
-    _, err = finished(back_translation(other))
+    _, err = finished(back_translation(killed))
     assert err.count(": done") == 5
 
 
@@ -121,14 +122,8 @@ def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
     def command(folder: Path) -> list[str]:
         script = [sys.executable, str(ROOT / "scripts/recipes/distill.py"), str(folder)]
         script += ["--teacher", str(teacher), "--nbest", "2", "--keep", "0.9", "--originals"]
-        return [
-            *script,
-            f"cache_dir={folder}/cache",
-            *MODEL,
-            *RECIPE[2:],
-            "model.d_model=8",
-            *SAMPLED,
-        ]
+        small = [*MODEL, *RECIPE[2:], "model.d_model=8"]
+        return [*script, f"cache_dir={folder}/cache", *small, *SAMPLED]
 
     return command
 
@@ -139,23 +134,15 @@ def test_distillation_killed_at_random_moments(
     kills: int, distillation: Command, tmp_path: Path
 ) -> None:
     pytest.importorskip("ctranslate2")
-    began = time.monotonic()
-    out, _ = finished(distillation(tmp_path / "fast"))
-    seconds = time.monotonic() - began
-    weights = Path("student/model.safetensors")
-    expected = sha256(tmp_path / "fast" / weights)
-    other = tmp_path / "killed"
-    assert weights_after_kills(distillation(other), other / weights, kills, seconds) == expected
-    for name in ("train.en", "train.de", "distilled.tsv", "student_int8/model.bin"):
-        assert sha256(other / name) == sha256(tmp_path / "fast" / name)
+    files = ["train.en", "train.de", "distilled.tsv"]
+    files += ["student/model.safetensors", "student_int8/model.bin"]
+    killed, out = killed_run(distillation, tmp_path, kills, files)
     names = ("train.en", "train.de", "translations.jsonl", "distilled.tsv")
-    sources, references, translations, pairs = (list(read_lines(other / n)) for n in names)
+    sources, references, translations, pairs = (list(read_lines(killed / n)) for n in names)
     assert len(sources) == len(set(sources)) == len(references) == len(translations)
     assert all(src.upper() == tgt for src, tgt in zip(sources, references, strict=True))
-    texts = {}
-    for line in translations:
-        record = json.loads(line)
-        texts[record["source"]] = [each["text"] for each in record["translations"]]
+    records = [json.loads(line) for line in translations]
+    texts = {r["source"]: [each["text"] for each in r["translations"]] for r in records}
     assert list(texts) == sources
     assert sources != [*dict(row.split("\t") for row in pairs)]  # some were dropped
     assert all(target in texts[source] for source, target in (row.split("\t") for row in pairs))
@@ -169,5 +156,5 @@ def test_distillation_killed_at_random_moments(
     assert sum("single lines" in row[0] for row in table) == 4
     assert all(float(cell.replace(",", "")) >= 0 for row in table[2:] for cell in row[1:])
     picture = [sys.executable, str(ROOT / "scripts/recipes/speed_picture.py")]
-    finished([*picture, str(tmp_path / "speed.png"), str(other / "report.json")])
+    finished([*picture, str(tmp_path / "speed.png"), str(killed / "report.json")])
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")

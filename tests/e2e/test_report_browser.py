@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +55,7 @@ def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
 LINES = 130
 NAMES = [f"{HOSTILE[3]}.de", HOSTILE[2]]
 """Of the systems; the ends of their paths."""
+PLACE = "[data-part=place]"
 
 
 @pytest.fixture(scope="module")
@@ -85,36 +87,40 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def shown(browser: Browser) -> list[int]:
-    """The line numbers in the list of all sentences."""
-    found: list[int] = browser.run(
-        "[...document.querySelectorAll('#sentences dt:first-child')]"
-        ".map(x => Number(x.textContent))"
+def texts(browser: Browser, selector: str, text: str = "x.textContent") -> list[Any]:
+    """What an expression says of each element."""
+    found: list[Any] = browser.run(
+        f"[...document.querySelectorAll({json.dumps(selector)})].map(x => {text})"
     )
     return found
 
 
-def place(browser: Browser) -> str:
-    found: str = browser.run("document.querySelector('[data-part=place]').textContent")
-    return found
+def shown(browser: Browser) -> list[int]:
+    """The line numbers in the list of all sentences."""
+    return texts(browser, "#sentences dt:first-child", "Number(x.textContent)")
+
+
+def choose(browser: Browser, selector: str, value: int | str, event: str = "change") -> None:
+    """Sets the value of a box as a reader does."""
+    browser.run(
+        f"""(() => {{
+          const box = document.querySelector('{selector}');
+          box.value = {json.dumps(str(value))};
+          box.dispatchEvent(new Event('{event}'));
+        }})()"""
+    )
 
 
 def search(browser: Browser, text: str) -> list[int]:
-    browser.run(
-        f"""(() => {{
-          const box = document.querySelector('input[type=search]');
-          box.value = {json.dumps(text)};
-          box.dispatchEvent(new Event('input'));
-          return new Promise(done => setTimeout(done, 400));
-        }})()"""
-    )
+    choose(browser, "input[type=search]", text, "input")
+    browser.run("new Promise(done => setTimeout(done, 400))")
     return shown(browser)
 
 
 def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
     browser.emulate(width=1200)
     browser.open(report)
-    headings = browser.run("[...document.querySelectorAll('h2')].map(x => x.textContent)")
+    headings = texts(browser, "h2")
     assert headings == [
         "Scores",
         "Scores by length",
@@ -123,9 +129,7 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
         "Where systems differ most",
         "All sentences",
     ]
-    sizes = browser.run(
-        "[...document.querySelectorAll('figure svg')].map(x => x.getBoundingClientRect().height)"
-    )
+    sizes = texts(browser, "figure svg", "x.getBoundingClientRect().height")
     assert len(sizes) == 2 + 3
     assert min(sizes) > 50
     assert browser.complaints() == []
@@ -134,15 +138,11 @@ def test_report_renders_without_errors(browser: Browser, report: Path) -> None:
 def test_html_in_sentences_is_escaped(browser: Browser, report: Path) -> None:
     browser.open(report)
     assert browser.run("document.title") == ", ".join(NAMES)
-    assert browser.run("document.querySelector('h1').textContent") == ", ".join(NAMES)
-    assert browser.run("document.querySelectorAll('img, a, iframe, object, link').length") == 0
-    # Two that run, and two of data.
-    assert browser.run("document.querySelectorAll('script').length") == 4
-    cells = browser.run(
-        "[...document.querySelectorAll('#sentences dl')].slice(0, 9)"
-        ".map(x => [...x.querySelectorAll('dd')].map(y => y.textContent))"
-    )
-    assert [texts[:2] for texts in cells] == [[line, line] for line in HOSTILE]
+    assert texts(browser, "h1") == [", ".join(NAMES)]
+    assert texts(browser, "img, a, iframe, object, link") == []
+    assert len(texts(browser, "script")) == 4  # two that run, and two of data
+    cells = texts(browser, "#sentences dl", "[...x.querySelectorAll('dd')].map(y => y.textContent)")
+    assert [cell[:2] for cell in cells[: len(HOSTILE)]] == [[line, line] for line in HOSTILE]
     assert cells[0][2] == HOSTILE[0] + " needle"
     assert browser.complaints() == []
 
@@ -151,38 +151,29 @@ def test_search_finds_and_highlights_sentences(browser: Browser, report: Path) -
     browser.open(report)
     assert shown(browser) == list(range(1, 51))
     assert search(browser, "needle") == [1, 78]
-    marked = browser.run("[...document.querySelectorAll('mark')].map(x => x.textContent)")
-    assert marked == ["needle", "NEEDLE"]
+    assert texts(browser, "mark") == ["needle", "NEEDLE"]
     assert search(browser, "I") == [*range(1, len(HOSTILE) + 1), 78]
-    texts = browser.run("[...document.querySelectorAll('#sentences dd')].map(x => x.textContent)")
-    assert texts[:36:4] == HOSTILE  # as they were, marks or not
-    assert browser.run("document.querySelectorAll('#sentences :is(b, a, img, script)').length") == 0
+    assert texts(browser, "#sentences dd")[:36:4] == HOSTILE  # as they were, marks or not
+    assert texts(browser, "#sentences :is(b, a, img, script)") == []
     assert search(browser, "<script>document") == [1, 2]
     assert search(browser, "not there at all") == []
-    assert place(browser) == "0"
+    assert texts(browser, PLACE) == ["0"]
     assert search(browser, "") == list(range(1, 51))
 
 
 def test_paging_and_sorting(browser: Browser, report: Path) -> None:
     browser.open(report)
     seen = shown(browser)
-    assert place(browser) == f"1–50 of {LINES}"
+    assert texts(browser, PLACE) == [f"1–50 of {LINES}"]
     for _ in range(2):
         browser.run("document.querySelector('[data-part=next]').click()")
         seen += shown(browser)
     assert seen == list(range(1, LINES + 1))
-    assert place(browser) == f"101–{LINES} of {LINES}"
+    assert texts(browser, PLACE) == [f"101–{LINES} of {LINES}"]
     assert browser.run("document.querySelector('[data-part=next]').disabled")
     for name, sign in (("chrF2 of B, lowest first", 1), ("chrF2 of B, highest first", -1)):
-        scores = browser.run(
-            f"""(() => {{
-              const box = document.querySelector('[data-part=sort]');
-              box.selectedIndex = [...box.options].findIndex(x => x.text === '{name}');
-              box.dispatchEvent(new Event('change'));
-              return [...document.querySelectorAll('#sentences dt:nth-last-of-type(1) small')]
-                .map(x => Number(x.textContent));
-            }})()"""
-        )
+        choose(browser, "[data-part=sort]", name)
+        scores = texts(browser, "#sentences dt:nth-last-of-type(1) small", "Number(x.textContent)")
         assert scores == sorted(scores, key=lambda score: sign * score)
         assert len(set(scores)) > 5
 
@@ -220,14 +211,11 @@ def test_text_has_enough_contrast_in_light_and_dark_mode(
     assert series.startswith("rgb(")  # the chart's colours are the page's
 
 
-def choose(browser: Browser, name: str, value: int | str) -> None:
-    browser.run(
-        f"""(() => {{
-          const box = document.querySelector('[data-choose={name}]');
-          box.value = {json.dumps(str(value))};
-          box.dispatchEvent(new Event('change'));
-        }})()"""
-    )
+READ = """(
+    x.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})),
+    document.querySelector('.readout').textContent
+)"""
+"""What the page says of an element under the pointer."""
 
 
 def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
@@ -237,40 +225,25 @@ def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> 
     browser.emulate(width=1200)
     browser.open(tmp_path / "attention.html")
     for number, kind in enumerate(shown_.kinds):
-        choose(browser, "kind", number)
+        choose(browser, "[data-choose=kind]", number)
         maps, queries, keys = kind.layers, kind.queries, kind.keys
         for layer, head in ((0, 0), (1, 2)):
-            choose(browser, "layer", layer)
-            choose(browser, "head", head)
-            labels = browser.run(
-                "[...document.querySelectorAll('[data-part=drawing] text:not(.axis)')]"
-                ".map(x => x.textContent)"
-            )
+            choose(browser, "[data-choose=layer]", layer)
+            choose(browser, "[data-choose=head]", head)
+            labels = texts(browser, "[data-part=drawing] text:not(.axis)")
             keys, queries = ([x.strip("▁") or "␣" for x in side] for side in (keys, queries))
             assert labels == [*keys, *queries]
-            colours = browser.run(
-                "[...document.querySelectorAll('.cell')]"
-                ".map(x => Number(getComputedStyle(x).fillOpacity))"
-            )
+            colours = texts(browser, ".cell", "Number(getComputedStyle(x).fillOpacity)")
             assert colours == pytest.approx(maps[layer][head].flatten().tolist(), abs=1e-3)
-            said = browser.run(
-                """[...document.querySelectorAll('.cell')].map(x => {
-                  x.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));
-                  return document.querySelector('.readout').textContent;
-                })"""
-            )
+            said = texts(browser, ".cell", READ)
             assert said == [
                 f"{query} → {key}: {round(float(maps[layer][head, i, j]), 3):.3f}"
                 for i, query in enumerate(queries)
                 for j, key in enumerate(keys)
             ]
-    choose(browser, "head", -1)
-    browser.run(
-        "document.querySelector('.cell')"
-        ".dispatchEvent(new PointerEvent('pointerover', {bubbles: true}))"
-    )
+    choose(browser, "[data-choose=head]", -1)
     mean = float(shown_.kinds[2].layers[1][:, 0, 0].mean())
-    said = float(browser.run("document.querySelector('.readout').textContent").split(": ")[1])
+    said = float(texts(browser, ".cell", READ)[0].split(": ")[1])
     assert said == pytest.approx(mean, abs=2e-3)
     assert browser.complaints() == []
 
@@ -279,15 +252,12 @@ def test_attention_page_lines_and_overview(browser: Browser, tmp_path: Path) -> 
     shown_ = attention("a b", ["▁a", "▁b", "</s>"], ["<s>", "▁A", "▁B", "</s>"])
     (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
     browser.open(tmp_path / "attention.html")
-    pressed = "[...document.querySelectorAll('.overview button')].map(x => x.ariaPressed)"
-    assert len(browser.run(pressed)) == 2 * 3
+    buttons = ".overview button"
+    assert len(texts(browser, buttons)) == 2 * 3
     browser.run("document.querySelectorAll('.overview button')[4].click()")
-    assert browser.run(pressed) == ["false"] * 4 + ["true", "false"]
-    choose(browser, "view", "lines")
-    strengths = browser.run(
-        "[...document.querySelectorAll('#attention line')]"
-        ".map(x => Number(x.getAttribute('stroke-opacity')))"
-    )
+    assert texts(browser, buttons, "x.ariaPressed") == ["false"] * 4 + ["true", "false"]
+    choose(browser, "[data-choose=view]", "lines")
+    strengths = texts(browser, "#attention line", "Number(x.getAttribute('stroke-opacity'))")
     weights = shown_.kinds[0].layers[1][1].flatten().tolist()
     assert strengths == pytest.approx(weights, abs=1e-3)
     assert browser.complaints() == []

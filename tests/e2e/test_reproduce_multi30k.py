@@ -11,16 +11,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from support.paths import ROOT
 
 SCRIPT = ROOT / "scripts/reproduce_multi30k"
 BLEU = {1: 41.25, 2: 40.5, 3: 41.9}
 STAND_IN = f"""#!{sys.executable}
-import json, sys
+import json, os, sys
 from pathlib import Path
 settings = dict(argument.split("=", 1) for argument in sys.argv[1:])
-with open("started", "a") as file:
+with open(os.environ["STARTED"], "a") as file:
     print(*sys.argv[1:], file=file)
 folder, seed = Path(settings["run_dir"]), int(settings["train.seed"])
 state = folder / "checkpoints/step_00000800/state.json"
@@ -38,13 +37,12 @@ print("the scores of mt-train")
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     bin_ = folder / "bin"
-    bin_.mkdir(exist_ok=True)
-    (bin_ / "mt-train").write_text(STAND_IN.replace('"started"', repr(str(folder / "started"))))
+    bin_.mkdir()
+    (bin_ / "mt-train").write_text(STAND_IN)
     (bin_ / "mt-train").chmod(0o755)
-    if not (bin_ / "python").exists():
-        (bin_ / "python").symlink_to(sys.executable)
+    (bin_ / "python").symlink_to(sys.executable)
     environment = {**os.environ, "PATH": f"{bin_}{os.pathsep}{os.environ['PATH']}"}
-    environment["RUNS"] = str(folder / "my runs")
+    environment |= {"RUNS": str(folder / "my runs"), "STARTED": str(folder / "started")}
     command = [str(SCRIPT), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 
@@ -83,20 +81,3 @@ def test_table_of_one_seed_has_no_deviation(tmp_path: Path) -> None:
     assert "experiment=multi30k run_dir=" in (tmp_path / "started").read_text()
     assert len(cells(done.stdout)) == 3
     assert "±" not in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("wmt14", "'wmt14' is neither multi30k_tiny nor multi30k"),
-        ("seeds=1;2", "seeds=1;2 is not a list like 1,2,3"),
-        ("train.seed=7", "train.seed is set by this script"),
-        ("run_dir=x", "run_dir is set by this script"),
-    ],
-)
-def test_invalid_arguments(argument: str, message: str, tmp_path: Path) -> None:
-    done = run(tmp_path, argument)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"scripts/reproduce_multi30k: error: {message}")
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "started").exists()

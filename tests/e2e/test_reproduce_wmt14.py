@@ -9,23 +9,20 @@ import os
 import re
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.launched_runs import BIN, checkpoints, wait_until
 from support.paths import ROOT
 from support.sample import sample_pairs
+from support.training_runs import MODEL
 
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
-BIN = Path(sys.executable).parent
-
 UPDATES = 120
 TINY = [
-    *("model.d_model=16", "model.d_ff=32", "model.num_heads=2"),
-    *("model.num_encoder_layers=1", "model.num_decoder_layers=1"),
+    *MODEL[1:],
     *("tokenizer.vocab_size=330", "data.workers=0", "train.batch_tokens=200"),
     *("train.max_tokens_per_device=256", f"train.max_steps={UPDATES}", "train.precision=fp32"),
     *("train.checkpoint_every=20", f"train.validate_every={UPDATES}"),
@@ -85,10 +82,7 @@ def interrupt_training(arguments: list[str], folder: Path, environment: dict[str
         text=True,
         start_new_session=True,
     )
-    end = time.monotonic() + 120
-    while process.poll() is None and not list(folder.glob("checkpoints/step_*")):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(process, lambda: checkpoints(folder))
     os.killpg(process.pid, signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode in (130, -signal.SIGINT), stderr
@@ -146,20 +140,6 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
     assert more.returncode == 99
     assert "already done" not in more.stderr
     assert not list(work.glob("done.*"))
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("huge", "'huge' is neither base nor big"),
-        ("run_dir=runs/mine", "run_dir is set by this script; use RUNS=FOLDER for the output"),
-    ],
-)
-def test_invalid_arguments(argument: str, message: str, environment: dict[str, str]) -> None:
-    done = run(argument, environment=environment)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"scripts/reproduce_wmt14: error: {message}\n"
-    assert not Path(environment["RUNS"]).exists()
 
 
 def test_missing_mirror(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""``scripts/quickstart`` and ``scripts/test``: their errors, and how they recover from a kill.
+"""The scripts: their errors, and how they recover from a kill.
 
 Each test works on a copy of the files that the scripts need, so the .venv of the checkout stays
 untouched. Nothing is installed: the script stops before that, or a stub records the calls of pip.
@@ -17,112 +17,116 @@ from support.sample import sample_pairs
 CLOSED_PORT = "http://127.0.0.1:9/simple"
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """The part of a checkout that the scripts use before they install."""
-    copy = tmp_path / "a checkout"
-    shutil.copytree(ROOT / "scripts", copy / "scripts")
-    shutil.copy(ROOT / "pyproject.toml", copy)
-    return copy
-
-
-@pytest.fixture
-def commands(tmp_path: Path) -> Path:
-    """The first folder on PATH; its df reports plenty of space."""
-    folder = tmp_path / "commands"
-    folder.mkdir()
-    command(folder / "df", df(free_kib=100 * 2**20))
-    return folder
-
-
-def command(path: Path, body: str) -> None:
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-
-
 def df(*, free_kib: int) -> str:
     return f"echo Filesystem 1024-blocks Used Available; echo /dev/x 999 999 {free_kib} 0% /"
 
 
-def run(arguments: list[str], cwd: Path, commands: Path, **env: str) -> tuple[int, str, str]:
-    removed = ("PIP_", "MT_", "PYTHON", "VIRTUAL_ENV")
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(removed)}
-    path = f"{commands}{os.pathsep}{inherited['PATH']}"
-    environment = {**inherited, "PYTHON": sys.executable, "PATH": path, **env}
-    done = subprocess.run(
-        arguments, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
-    )
-    return done.returncode, done.stdout, done.stderr
+class Checkout:
+    """The part of a checkout that the scripts use before they install; a df with much space."""
+
+    def __init__(self, folder: Path):
+        self.path, self.commands = folder / "a checkout", folder / "commands"
+        shutil.copytree(ROOT / "scripts", self.path / "scripts")
+        shutil.copy(ROOT / "pyproject.toml", self.path)
+        self.commands.mkdir()
+        self.add("df", df(free_kib=100 * 2**20))
+
+    def add(self, command: str, body: str) -> str:
+        """Puts a command before the others on PATH; returns its path."""
+        path = self.commands / command
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    def run(self, *arguments: str, **env: str) -> tuple[int, str, str]:
+        removed = ("PIP_", "MT_", "PYTHON", "VIRTUAL_ENV")
+        inherited = {name: v for name, v in os.environ.items() if not name.startswith(removed)}
+        path = f"{self.commands}{os.pathsep}{inherited['PATH']}"
+        environment = {**inherited, "PYTHON": sys.executable, "PATH": path, **env}
+        done = subprocess.run(
+            arguments, cwd=self.path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def failure(self, script: str, *arguments: str, **env: str) -> str:
+        """The error of a script that must fail with a single error line."""
+        code, stdout, stderr = self.run(str(self.path / "scripts" / script), *arguments, **env)
+        assert (code, stdout) == (1, "")
+        *progress, last = stderr.splitlines()
+        prefix = f"scripts/{script}: error: "
+        assert last.startswith(prefix)
+        assert not [line for line in progress if "error" in line.lower() or "Traceback" in line]
+        return last.removeprefix(prefix)
 
 
-def failure(script: str, checkout: Path, commands: Path, **env: str) -> str:
-    """The error of a script that must fail with a single error line."""
-    code, stdout, stderr = run([str(checkout / "scripts" / script)], checkout, commands, **env)
-    assert (code, stdout) == (1, "")
-    *progress, last = stderr.splitlines()
-    prefix = f"scripts/{script}: error: "
-    assert last.startswith(prefix)
-    assert not [line for line in progress if "error" in line.lower() or "Traceback" in line]
-    return last.removeprefix(prefix)
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
 
 
 @pytest.mark.parametrize("script", ["quickstart", "test"])
-def test_python_variable_that_does_not_exist(script: str, checkout: Path, commands: Path) -> None:
-    line = failure(script, checkout, commands, PYTHON="/nonexistent")
+def test_python_variable_that_does_not_exist(script: str, checkout: Checkout) -> None:
+    line = checkout.failure(script, PYTHON="/nonexistent")
     assert line == "PYTHON=/nonexistent is not a working Python 3.11 or newer"
-    assert not (checkout / ".venv").exists()
+    assert not (checkout.path / ".venv").exists()
 
 
-def test_no_python_is_new_enough(checkout: Path, commands: Path) -> None:
+def test_no_python_is_new_enough(checkout: Checkout) -> None:
     for name in ("python3.13", "python3.12", "python3.11"):
-        command(commands / name, "echo 'pyenv: command not found' >&2; exit 127")
-    command(commands / "python3", "exit 0")  # as Python 3.8 does: no output
-    line = failure("quickstart", checkout, commands, PYTHON="")
-    assert line.startswith(
-        "no Python 3.11 or newer among python3.13 python3.12 python3.11 python3;"
-    )
+        checkout.add(name, "echo 'pyenv: command not found' >&2; exit 127")
+    checkout.add("python3", "exit 0")  # as Python 3.8 does: no output
+    line = checkout.failure("quickstart", PYTHON="")
+    names = "python3.13 python3.12 python3.11 python3"
+    assert line.startswith(f"no Python 3.11 or newer among {names};")
     assert "PYTHON=" in line
 
 
-def test_python_without_venv_module(checkout: Path, commands: Path) -> None:
+def test_python_without_venv_module(checkout: Checkout) -> None:
     hide = "import sys; sys.modules['ensurepip'] = None; exec(sys.argv[1])"
-    command(commands / "python3.12", f'exec "{sys.executable}" -c "{hide}" "$2"')
-    line = failure("quickstart", checkout, commands, PYTHON=str(commands / "python3.12"))
+    python = checkout.add("python3.12", f'exec "{sys.executable}" -c "{hide}" "$2"')
+    line = checkout.failure("quickstart", PYTHON=python)
     assert "no venv module" in line
     assert "apt install python3.12-venv" in line
 
 
-def test_pyenv_shims_are_skipped(checkout: Path, commands: Path) -> None:
-    command(commands / "python3.13", "echo 'pyenv: command not found' >&2; exit 127")
-    command(commands / "python3.12", f'exec "{sys.executable}" "$@"')
-    code, stdout, _ = run(
-        ["bash", "-c", ". scripts/lib.sh; find_python"], checkout, commands, PYTHON=""
-    )
-    assert (code, stdout) == (0, f"{commands}/python3.12\n")
+def test_pyenv_shims_are_skipped(checkout: Checkout) -> None:
+    checkout.add("python3.13", "echo 'pyenv: command not found' >&2; exit 127")
+    python = checkout.add("python3.12", f'exec "{sys.executable}" "$@"')
+    code, stdout, _ = checkout.run("bash", "-c", ". scripts/lib.sh; find_python", PYTHON="")
+    assert (code, stdout) == (0, f"{python}\n")
 
 
-def test_too_little_disk(checkout: Path, commands: Path) -> None:
-    command(commands / "df", df(free_kib=300 * 1024))
-    line = failure("quickstart", checkout, commands)
+def test_too_little_disk(checkout: Checkout) -> None:
+    checkout.add("df", df(free_kib=300 * 1024))
+    line = checkout.failure("quickstart")
     assert line.startswith("not enough disk space")
-    assert f"300 MB free in {checkout}" in line
-    assert not (checkout / ".venv").exists()
+    assert f"300 MB free in {checkout.path}" in line
+    assert not (checkout.path / ".venv").exists()
 
 
-def test_no_package_index(checkout: Path, commands: Path) -> None:
-    line = failure(
-        "test",
-        checkout,
-        commands,
-        PIP_CONFIG_FILE=os.devnull,
-        PIP_INDEX_URL=CLOSED_PORT,
-        PIP_RETRIES="1",
-        MT_TORCH_INDEX=CLOSED_PORT,
-    )
+def test_no_package_index(checkout: Checkout) -> None:
+    pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": CLOSED_PORT, "PIP_RETRIES": "1"}
+    line = checkout.failure("test", **pip, MT_TORCH_INDEX=CLOSED_PORT)
     assert line.startswith("pip could not install the packages (no connection to the package index")
-    log = checkout / ".venv" / "install.log"
+    log = checkout.path / ".venv" / "install.log"
     assert line.endswith(str(log))
     assert CLOSED_PORT in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "argument", "message"),
+    [
+        ("multi30k", "wmt14", "'wmt14' is neither multi30k_tiny nor multi30k"),
+        ("multi30k", "seeds=1;2", "seeds=1;2 is not a list like 1,2,3"),
+        ("multi30k", "train.seed=7", "train.seed is set by this script; use RUNS=FOLDER for the "),
+        ("multi30k", "run_dir=x", "run_dir is set by this script; use RUNS=FOLDER for the output"),
+        ("wmt14", "huge", "'huge' is neither base nor big"),
+        ("wmt14", "run_dir=x", "run_dir is set by this script; use RUNS=FOLDER for the output"),
+    ],
+)
+def test_invalid_arguments(script: str, argument: str, message: str, checkout: Checkout) -> None:
+    assert checkout.failure(f"reproduce_{script}", argument).startswith(message)
+    assert {path.name for path in checkout.path.iterdir()} == {"scripts", "pyproject.toml"}
 
 
 PREPARE = """
@@ -143,17 +147,17 @@ if [ "$1 $2" != "-m venv" ]; then exec {python} "$@"; fi
 """
 
 
-def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Path, commands: Path) -> None:
-    command(commands / "python", QUICK_PYTHON.format(python=f'"{sys.executable}"'))
+def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Checkout) -> None:
+    python = checkout.add("python", QUICK_PYTHON.format(python=f'"{sys.executable}"'))
 
     def prepare(content: str, **env: str) -> tuple[int, str]:
         arguments = ["bash", "-c", PREPARE, "scripts/quickstart", content]
-        code, stdout, _ = run(arguments, checkout, commands, PYTHON=str(commands / "python"), **env)
+        code, stdout, _ = checkout.run(*arguments, PYTHON=python, **env)
         return code, stdout.strip()
 
-    kept = checkout / ".venv" / "kept"
+    kept = checkout.path / ".venv" / "kept"
     pip = "pip --upgrade pip hatchling editables"
-    install = f"{pip}\npip --no-build-isolation --editable {checkout}"
+    install = f"{pip}\npip --no-build-isolation --editable {checkout.path}"
 
     assert prepare("run", KILLED="yes") == (-9, pip)
     kept.touch()
@@ -162,10 +166,10 @@ def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Path, command
 
     kept.touch()
     assert prepare("run") == (0, "")
-    group = f"--group {checkout}/pyproject.toml:dev"
+    group = f"--group {checkout.path}/pyproject.toml:dev"
     assert prepare("dev") == (0, f"{install} {group}")
     assert prepare("run") == (0, ""), "the development environment includes the run environment"
-    with (checkout / "pyproject.toml").open("a") as file:
+    with (checkout.path / "pyproject.toml").open("a") as file:
         file.write("# a change\n")
     assert prepare("run") == (0, install)
     assert kept.exists(), "a change to the project does not need a new environment"
@@ -187,9 +191,7 @@ def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Path, command
         ("reachable() { true; }; has=no", ["torch==9.9+cpu --extra-index-url CPU", "failed"]),
     ],
 )
-def test_index_and_build_of_torch(
-    settings: str, calls: list[str], checkout: Path, commands: Path
-) -> None:
+def test_index_and_build_of_torch(settings: str, calls: list[str], checkout: Checkout) -> None:
     program = f"""
 set -euo pipefail
 . scripts/lib.sh
@@ -199,7 +201,7 @@ pip_install() {{ echo "$*"; [[ $1 == "torch==${{has:-${{1#torch==}}}}" ]]; }}
 {settings}
 install_torch || echo failed
 """
-    code, stdout, _ = run(["bash", "-c", program], checkout, commands, MT_TORCH_VERSION="9.9")
+    code, stdout, _ = checkout.run("bash", "-c", program, MT_TORCH_VERSION="9.9")
     assert (code, stdout.splitlines()) == (0, calls)
 
 

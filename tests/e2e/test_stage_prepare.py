@@ -3,32 +3,19 @@
 import json
 from pathlib import Path
 
-import pytest
-from support.training_runs import Running
+from support.training_runs import Running, arguments, write_corpus
 
 WORDS = ["cat", "dog", "horse", "bird", "fish", "mouse"]
-SETTINGS = [
-    "data=files",
-    "data.src_lang=en",
-    "data.tgt_lang=de",
-    "cleaning=standard",
-    "tokenizer.vocab_size=300",
-]
-MODEL = ["model=tiny", "model.num_encoder_layers=1", "model.num_decoder_layers=1"]
 
 
-@pytest.fixture
-def arguments(tmp_path: Path) -> list[str]:
+def test_run_uses_the_prepared_data(tmp_path: Path) -> None:
+    write_corpus(tmp_path)
     lines = [f"the {a} sees the {b}\tdie {b} sieht die {a}" for a in WORDS for b in WORDS]
     (tmp_path / "train.tsv").write_text("\n".join([*lines, "\tleer", lines[0]]) + "\n")
-    (tmp_path / "valid.tsv").write_text("a dog barks\tein Hund bellt\n")
-    data = [f"data.{part}=[{{tsv: {tmp_path}/{part}.tsv}}]" for part in ("train", "valid")]
-    return [f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache", *data, *SETTINGS]
 
-
-def test_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> None:
     def mt_train(name: str, *more: str) -> tuple[str, str]:
-        argv = [*more, *arguments]
+        more = (*more, "cleaning=standard", "tokenizer.vocab_size=300")
+        argv = arguments(tmp_path, tmp_path / "run", *more)
         return Running("train", argv, tmp_path / name, CUDA_VISIBLE_DEVICES="").done()
 
     # Prepared on a machine without a GPU, for a run on a GPU.
@@ -42,8 +29,7 @@ def test_run_uses_the_prepared_data(arguments: list[str], tmp_path: Path) -> Non
     assert kept[1] == "36"
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"train.log"}
 
-    short = ["train.max_steps=1", "train.device=cpu", "train.max_tokens_per_device=256"]
-    _, err = mt_train("second", *MODEL, *short)
+    _, err = mt_train("second", "train.max_steps=1", "train.max_tokens_per_device=256")
     assert "encoding the training data" not in err
     assert err.count("duplicate_pair") == 1  # the table, now from the cache
     saved = json.loads((tmp_path / "run" / "data" / "cleaning.json").read_text())

@@ -1,15 +1,13 @@
-"""Sweeps and searches by Hydra's plugins, from an empty cache to the table of their results."""
+"""Sweeps and searches by Hydra's plugins, from an empty cache to their results."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from support.paths import ROOT
 from support.training_runs import TIMEOUT, arguments, write_corpus
 
 SHORT = ["train.max_steps=4", "train.validate_every=2", "data.workers=2"]
@@ -33,17 +31,14 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_jobs_in_parallel(folder: Path, launcher: str) -> None:
-    """One of them fails; the others are in the table."""
+    """One of them fails; the others train."""
     pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
-    argv = [f"hydra/launcher={launcher}", "train.batch_tokens=100,0,200"]
-    status, err = sweep(folder, *argv)
+    status, err = sweep(folder, f"hydra/launcher={launcher}", "train.batch_tokens=100,0,200")
     assert status == 1
     assert "Traceback" not in err
     assert err.splitlines()[-1].startswith("mt-train: error: job 1 (train.batch_tokens=0) failed")
-    runs = [folder / f"sweep/train.batch_tokens={tokens}" for tokens in (100, 200)]
-    script = [sys.executable, ROOT / "scripts/compare_runs.py", folder / "sweep"]
-    _, *rows = subprocess.check_output(script, text=True).splitlines()
-    assert [re.split("  +", row)[0] for row in rows] == [str(run) for run in runs]
+    tested = sorted(path.parent.name for path in folder.glob("sweep/*/test.json"))
+    assert tested == ["train.batch_tokens=100", "train.batch_tokens=200"]
 
 
 def test_search_for_a_learning_rate(folder: Path) -> None:

@@ -58,22 +58,19 @@ def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     assert model_folder.read_config(tuned).model == job.model
     assert files(tuned, *vocabulary) == files(whole, *vocabulary)
 
-    translations = {}
-    for engine in ("torch", "ctranslate2"):
-        if engine == "ctranslate2":
-            pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
-        translator = Translator.load(whole, engine=engine)
-        translations[engine] = translator.translate(LINES)
-    assert len(set(map(tuple, translations.values()))) == 1
-    (best,) = Translator.load(whole, engine="torch").translate_nbest(LINES[:1], 1)[0]
+    translator = Translator.load(whole, engine="torch")
+    translations = translator.translate(LINES)
+    (best,) = translator.translate_nbest(LINES[:1], 1)[0]
     assert all(piece in tokenizer.tgt.vocabulary for piece in best.pieces)
+    pytest.importorskip("ctranslate2")
+    assert Translator.load(whole, engine="ctranslate2").translate(LINES) == translations
 
     output = corpus / "exported"
     export(ExportJob(model=str(whole), format="transformers", output=str(output)))
     again = Translator.load(
         output, engine="torch", beam_size=4, length_penalty=0.6, max_extra_tokens=5
     )
-    assert again.translate(LINES) == translations["torch"]
+    assert again.translate(LINES) == translations
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
     their_tokenizer = transformers.AutoTokenizer.from_pretrained(output)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 from support.launched_runs import BIN, checkpoints, settings, write_corpus
 from support.paths import SCRIPTS
 from support.polling import wait_until
@@ -44,11 +43,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run([SCRIPTS / "slurm_cluster", "start", folder], check=True)
         yield folder
         subprocess.run([SCRIPTS / "slurm_cluster", "stop", folder], check=True)
-    assert not [path for path in folder.glob("*.pid") if is_running(int(path.read_text()))]
-
-
-def is_running(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    processes = [Path("/proc", path.read_text().strip()) for path in folder.glob("*.pid")]
+    assert not [process for process in processes if process.exists()]
 
 
 def run(*command: str) -> str:
@@ -103,10 +99,8 @@ def process(job: str, program: str, **environment: str) -> int:
 
 def check_same(run_dir: Path, undisturbed: Path) -> None:
     """Asserts the same model and scores, bit for bit."""
-    one, two = (load_file(folder / "model.safetensors") for folder in (run_dir, undisturbed))
-    assert one.keys() == two.keys()
-    assert all(tensor.equal(two[name]) for name, tensor in one.items())
-    assert (run_dir / "test.json").read_text() == (undisturbed / "test.json").read_text()
+    for name in ("model.safetensors", "test.json"):
+        assert (run_dir / name).read_bytes() == (undisturbed / name).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +177,8 @@ def test_array_of_jobs(corpus: Path) -> None:
         assert end(f"{job}_{task}") == ("COMPLETED", 0, 0)
         info = json.loads((corpus / f"seed{task}/run.json").read_text())
         assert info["starts"][0]["ranks"] == 1
-    one, two = (load_file(corpus / f"seed{task}/model.safetensors") for task in (1, 2))
-    assert not all(tensor.equal(two[name]) for name, tensor in one.items())
+    one, two = (corpus / f"seed{task}/model.safetensors" for task in (1, 2))
+    assert one.read_bytes() != two.read_bytes()
 
 
 def test_two_nodes_translate_a_file(corpus: Path, undisturbed: Path) -> None:

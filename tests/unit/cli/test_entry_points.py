@@ -9,6 +9,7 @@ import pytest
 
 from transformer_mt.cli import entry_points
 from transformer_mt.cli import main as commands
+from transformer_mt.config import JOBS, Command
 
 SLOW_IMPORT = """
 import os, signal, sys
@@ -26,25 +27,23 @@ sys.meta_path.insert(0, SlowImport())
 """
 
 
-@pytest.mark.parametrize(
-    ("command", "program"),
-    [
-        ("train", "mt-train"),
-        ("translate", "mt-translate"),
-        ("evaluate", "mt-eval"),
-        ("export", "mt-export"),
-    ],
-)
-def test_ctrl_c_during_imports(command: str, program: str) -> None:
-    code = f"{SLOW_IMPORT}entry_points.{command}()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, f"{program}: interrupted\n")
+COMMANDS = ["train", "translate", "evaluate", "export"]
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_during_imports(command: Command) -> None:
+    done = python("-c", f"{SLOW_IMPORT}entry_points.{command}()")
+    assert (done.returncode, done.stderr) == (130, f"{JOBS[command].program}: interrupted\n")
 
 
 def test_ignored_signals_stay_ignored() -> None:
     """As under nohup, or in the background of a script."""
-    code = f"{SLOW_IMPORT}signal.signal(signal.SIGINT, signal.SIG_IGN); entry_points.train()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); entry_points.train()"
+    done = python("-c", SLOW_IMPORT + ignored)
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
@@ -64,7 +63,7 @@ def test_too_little_address_space_is_one_line(
         f"resource.setrlimit(resource.RLIMIT_AS, ({megabytes} << 20,) * 2)\n"
         f"sys.argv[1:] = {arguments}; entry_points.{command}()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"mt-{command}: error: the address space is limited to {megabytes} MB")
@@ -73,7 +72,7 @@ def test_too_little_address_space_is_one_line(
 @pytest.mark.parametrize(
     ("command", "flag"),
     [
-        *product(["train", "translate", "evaluate", "export"], ["--help"]),
+        *product(COMMANDS, ["--help"]),
         *product(["train"], ["--version", "--cfg=job", "-sc install=bash"]),
     ],
 )
@@ -83,7 +82,8 @@ def test_help_version_configuration_and_completion_need_no_torch(command: str, f
         f"sys.argv[1:] = {flag.split()}; entry_points.{command}()\n"
         "assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=True)
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,13 +97,9 @@ def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_commands_by_name_of_the_package() -> None:
     """Where the console scripts are not on PATH, and under torchrun."""
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "transformer_mt.cli", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    assert run("evaluate", "--version").stdout.startswith("mt-eval ")
+    module = ("-m", "transformer_mt.cli")
+    assert python(*module, "evaluate", "--version").stdout.startswith("mt-eval ")
     for arguments in ([], ["model=x"]):
-        done = run(*arguments)
+        done = python(*module, *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: python -m transformer_mt.cli train|translate|")
