@@ -43,6 +43,7 @@ NO_SETTINGS = ("format", _CHECKSUM)
 _REMOVED: dict[str, list[object]] = {
     "data.cleaning.ratio_slack": [],
     "data.part": [],
+    "data.temperature": [],
     "decode.batch_tokens": [],
     "decode.max_length": [None, 510],  # of models of MarianMT
     "decode.min_length": [0],

@@ -24,7 +24,7 @@ options = parser.parse_args()
 records = read_records(options.run)
 train = [record for record in records if record["split"] == "train"]
 valid = [record for record in records if record["split"] == "valid"]
-job = EvaluateJob(model=str(options.run), attention=SENTENCE, attention_png=str(options.output))
+job = EvaluateJob(model=str(options.run), attention=SENTENCE, attention_output=str(options.output))
 attention = compute_attention(Evaluator(job))
 cross = attention.kinds[0]
 

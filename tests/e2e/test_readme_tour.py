@@ -207,7 +207,7 @@ def test_commands_run(command: Command, folder: Path, tmp_path: Path) -> None:
     run(command, folder, tmp_path / "run")
     for word in command.words:
         key, _, file = word.partition("=")
-        if key in ("output", "report", "attention_html", "attention_png"):
+        if key in ("output", "report", "attention_output"):
             assert (folder / file).exists()
 
 

@@ -220,7 +220,6 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ),
         ("translate", "nbest=1000000000", r"≥ \d+ and ≤ [\d,]+"),
         ("evaluate", "bootstrap=1000000000", r"≥ \d+ and ≤ [\d,]+"),
-        ("evaluate", "randomization=1000000000", r"≥ \d+ and ≤ [\d,]+"),
     ],
 )
 def test_numbers_out_of_range_are_refused(command: Command, override: str, message: str) -> None:

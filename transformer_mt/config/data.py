@@ -77,10 +77,6 @@ class DataConfig(Checked, prefix="data."):
     """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
     """Repeat each source this often per epoch, e.g. ``[1, 0.5]``. Empty: each pair once."""
-    temperature: float = number(1.0, at_least=1)
-    """Repeat small training sources more often, by a sampling temperature T > 1. A pair of a source
-    with n pairs is seen (N / n)^(1 − 1/T) times per epoch; N is the size of the largest source. It
-    cannot be combined with ``weights``."""
     window_pairs: int = number(2_300_000, at_least=1)
     """Split corpora of twice this many pairs or more into shards, to bound memory. The split is
     random, and made when the corpus is encoded."""
@@ -118,8 +114,6 @@ class DataConfig(Checked, prefix="data."):
         numbers, sources = len(self.weights), len(self.train)
         message = f"data.weights has {numbers} numbers for {sources} training sources"
         require(numbers in (0, sources), message)
-        message = "data.weights and data.temperature both mix the sources: set one of them"
-        require(not self.weights or self.temperature == 1, message)
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return

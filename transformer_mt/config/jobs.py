@@ -144,7 +144,7 @@ class EvaluateJob(Checked):
 
     program: ClassVar = "mt-eval"
     sentences: ClassVar = ("attention",)
-    outputs: ClassVar = ("report", "attention_html", "attention_png")  # settings of files to write
+    outputs: ClassVar = ("report", "attention_output")  # settings of files to write
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``, whose own test set is translated and scored.
@@ -187,9 +187,6 @@ class EvaluateJob(Checked):
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
-    randomization: int | None = number(None, at_least=0, at_most=10_000_000)
-    """Trials of the paired randomisation test; null: 10000 when systems are compared, otherwise
-    0."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     robustness: bool = False
@@ -199,10 +196,8 @@ class EvaluateJob(Checked):
     """Write an HTML report here: scores, charts, training curves and every sentence."""
     attention: str | None = None
     """Show the attention weights of the translation of this sentence."""
-    attention_html: str | None = None
-    """Write an HTML page of attention weights here."""
-    attention_png: str | None = None
-    """Write an image of attention weights here."""
+    attention_output: str | None = None
+    """Write the attention weights here, as an HTML page (``.html``) or an image (``.png``)."""
     format: str = one_of("text", "json")
     """Print tables, or JSON."""
     device: str = one_of("auto", "cpu", "cuda")
@@ -228,7 +223,7 @@ class EvaluateJob(Checked):
         if not self.robustness:
             return
         require(bool(self.model), "robustness=true translates: set model=FOLDER, not hypotheses")
-        for key in ("report", "attention", "bootstrap", "randomization"):
+        for key in ("report", "attention", "bootstrap"):
             message = f"{key} cannot be used with robustness=true, which prints one table of scores"
             require(getattr(self, key) is None, message)
         for name in self.metrics or []:
@@ -281,16 +276,20 @@ class EvaluateJob(Checked):
         )
 
     def _check_attention(self) -> None:
-        pages = bool(self.attention_html or self.attention_png)
+        output = self.attention_output
         if self.attention is None:
-            message = 'attention_html and attention_png need a sentence: set attention="…"'
-            require(not pages, message)
+            message = 'attention_output needs a sentence: set attention="…"'
+            require(output is None, message)
             return
         require(bool(self.model), "attention needs a model: set model=FOLDER")
         require(bool(self.attention.strip()), "attention is an empty sentence")
         require(
-            pages or bool(self.report),
-            "attention needs an output: set attention_html=FILE, attention_png=FILE or report=FILE",
+            output is not None or bool(self.report),
+            "attention needs an output: set attention_output=FILE or report=FILE",
+        )
+        require(
+            output is None or Path(output).suffix in (".html", ".png"),
+            f"attention_output={output} must end in .html, for a page, or .png, for an image",
         )
 
 

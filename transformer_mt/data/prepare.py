@@ -203,7 +203,7 @@ def prepare(job: TrainJob) -> Prepared:
         "valid": cache.key(valid),
         "test": cache.key(test),
     }
-    if data.weights or data.temperature > 1:  # otherwise the division into sources has no effect
+    if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
     return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
 

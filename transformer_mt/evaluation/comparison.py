@@ -66,7 +66,6 @@ class Settings:
     normalization: str = "none"
     """``data.normalization`` of the system; ``none`` if unknown."""
     bootstrap: int = 0
-    randomization: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -104,8 +103,7 @@ class Evaluation:
     @property
     def has_tests(self) -> bool:
         """Whether the systems were compared by paired tests."""
-        tested = self.settings.bootstrap or self.settings.randomization
-        return bool(len(self.systems) > 1 and self.settings.metrics and tested)
+        return bool(len(self.systems) > 1 and self.settings.metrics and self.settings.bootstrap)
 
 
 def evaluate_systems(
@@ -195,17 +193,15 @@ def _scores(groups: Sequence[_Group], workers: int) -> Iterator[list[Score]]:
         statistics = [list(islice(computed, len(lines))) for _, lines in group.systems]
         comparisons.append(partial(_compare, group, metric, statistics))
     settings, systems = groups[0].settings, groups[0].systems
-    tested = len(systems) > 1 and (settings.bootstrap or settings.randomization)
+    tested = len(systems) > 1 and settings.bootstrap
     return map_ordered(operator.call, comparisons, workers if tested else 0)
 
 
 def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> list[Score]:
     """Scores of all systems by one metric; but for protocols, each is compared with the first.
 
-    One correction to sacreBLEU's p-values: it counts the resamples whose difference is greater than
-    the observed one, whereas a p-value counts those at least as great. For two identical systems,
-    where all differences are 0, it would report p = 0.0001. If many lines differ there are hardly
-    any ties, and p is sacreBLEU's.
+    The p-values are sacreBLEU's, but for equal scores, where p is 1: sacreBLEU counts the resamples
+    whose difference is greater than the observed one, and reports p = 0.001 for identical systems.
     """
     settings = group.settings
     scorer = metrics.of_statistics(metric, settings.tgt_lang, len(group.references))
@@ -213,31 +209,24 @@ def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> li
     named: list[tuple[str, Any]] = [
         (name, lines) for (name, _), lines in zip(group.systems, statistics, strict=True)
     ]
+    if not settings.bootstrap:
+        return scores
+    # It gives intervals, also for one system.
+    signatures, outcome = PairedTest(named, {metric: scorer}, None, "bs", settings.bootstrap)()
+    ((name, signature),) = signatures.items()
+    results: list[Any] = outcome[name]
     compared = len(named) > 1 and metric in settings.metrics
-    tests = (
-        ("bs", settings.bootstrap, "p_bootstrap"),  # gives intervals, too, also for one system
-        ("ar", settings.randomization if compared else 0, "p_randomization"),
-    )
-    for kind, samples, p_value in tests:
-        if not samples:
-            continue
-        signatures, outcome = PairedTest(named, {metric: scorer}, None, kind, samples)()
-        ((name, signature),) = signatures.items()
-        results: list[Any] = outcome[name]
-        for i, result in enumerate(results):
-            if kind == "bs":
-                mean, half = float(result.mean), float(result.ci)
-                text = signature.format()
-                scores[i] = replace(scores[i], signature=text, mean=mean, confidence=half)
-            if compared and i > 0:
-                difference = scores[i].score - scores[0].score
-                # A trial of the randomisation test that swaps all n lines that differ, or none of
-                # them, gives the observed difference: 2 of 2^n trials do.
-                differing = sum(map(operator.ne, group.systems[0][1], group.systems[i][1]))
-                least = 2.0 ** (1 - differing) if kind == "ar" else 0.0
-                p = max(result.p_value, least) if difference else 1.0
-                tested: dict[str, Any] = {"difference": difference, p_value: p}
-                scores[i] = replace(scores[i], **tested)
+    for i, result in enumerate(results):
+        scores[i] = replace(
+            scores[i],
+            signature=signature.format(),
+            mean=float(result.mean),
+            confidence=float(result.ci),
+        )
+        if compared and i > 0:
+            difference = scores[i].score - scores[0].score
+            p = result.p_value if difference else 1.0
+            scores[i] = replace(scores[i], difference=difference, p_bootstrap=p)
     return scores
 
 

@@ -41,7 +41,6 @@ def to_json(evaluation: Evaluation) -> str:
             if score.difference is not None:
                 row["baseline"] = systems[0].name
                 row["paired_bs_p_value"] = score.p_bootstrap
-                row["paired_ar_p_value"] = score.p_randomization
         content.append({"system": system.name, "scores": rows})
     return json.dumps(content, indent=1, ensure_ascii=False)
 
@@ -73,23 +72,19 @@ def _cell(score: Score) -> str:
     if score.mean is not None:
         lines.append(f"{score.mean:.2f} ± {score.confidence:.2f}")
     lines[0] += " *" * score.is_significant
-    tests = ("bs", score.p_bootstrap), ("ar", score.p_randomization)
-    lines += [f"p({test}) {p:.4f}" for test, p in tests if p is not None]
+    if score.p_bootstrap is not None:
+        lines.append(f"p {score.p_bootstrap:.4f}")
     return "\n".join(lines)
 
 
 def _notes(evaluation: Evaluation) -> Iterator[str]:
-    settings, references = evaluation.settings, len(evaluation.test.references)
+    references = len(evaluation.test.references)
     segments = format_segments(len(evaluation.systems[0].hypotheses))
     yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
     yield from _interval_note(evaluation)
     if evaluation.has_tests:
-        yield "p: probability of a difference this large if both systems were equally good"
-        if settings.bootstrap:
-            yield f"  bs: paired bootstrap test, {settings.bootstrap:,} resamples"
-        if settings.randomization:
-            yield f"  ar: paired approximate randomisation test, {settings.randomization:,} trials"
-        yield f"  *: every p is below {SIGNIFICANT}"
+        yield "p: probability of a difference this large if both systems were equally good,"
+        yield f"   by the paired bootstrap test; *: p is below {SIGNIFICANT}"
 
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:

@@ -182,8 +182,8 @@ class Evaluator:
             InputError: A metric needs a tokeniser that is not installed.
         """
         job, several = self.job, len(self.job.hypotheses) > 1
-        chosen = {"bootstrap": 1000 * several, "randomization": 10_000 * several} | defaults
-        for key in ("metrics", "protocols", "bootstrap", "randomization"):
+        chosen = {"bootstrap": 1000 * several} | defaults
+        for key in ("metrics", "protocols", "bootstrap"):
             if getattr(job, key) is not None:
                 chosen[key] = getattr(job, key)
         if "metrics" in chosen:

@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def opened(model: Path, sentence: str) -> Evaluator:
-    settings = {"device": "cpu", "engine": "torch", "attention_html": "/dev/null"}
+    settings = {"device": "cpu", "engine": "torch", "attention_output": "never.html"}
     return Evaluator(EvaluateJob(model=str(model), attention=sentence, **settings))
 
 

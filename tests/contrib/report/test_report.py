@@ -53,7 +53,7 @@ class Page(HTMLParser):
 
 def report(systems: dict[str, list[str]], **more: Any) -> Page:
     test = TestSet(references={"ref.de": REFERENCE}, source=more.pop("source", None))
-    settings = Settings(metrics=["bleu", "chrf"], bootstrap=50, randomization=20)
+    settings = Settings(metrics=["bleu", "chrf"], bootstrap=50)
     return Page(report_page(evaluate_systems(systems, test, settings), **more))
 
 
@@ -80,7 +80,7 @@ def test_several_systems_with_the_words_that_differ() -> None:
     assert "one.de, two.de (English → German)" in page.text
     assert "command mt-eval '<b>'" in page.text
     assert "A one.de (baseline) B two.de" in page.text
-    assert "Statistical significance: paired tests against A" in page.text
+    assert "Statistical significance: paired bootstrap test against A" in page.text
     assert "<del>Der</del> Hund <del>läuft.</del></dd>" in page.html
     assert "<ins>Ein</ins> Hund <ins>rennt.</ins></dd>" in page.html
     assert "<ins>&lt;script&gt;alert(1)&lt;/script&gt;</ins>" in page.html

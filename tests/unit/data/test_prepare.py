@@ -232,11 +232,6 @@ def test_a_source_of_which_nothing_is_left_is_reported(
     assert warnings == [f"warning: cleaning drops all pairs of {again}"]
 
 
-def test_weights_and_temperature_together_are_an_error(job: TrainJob) -> None:
-    with input_error(r"data\.weights and data\.temperature both mix"):
-        changed(job, "data", weights=[2.0], temperature=2.0)
-
-
 def test_an_error_in_the_small_sets_is_reported_before_encoding(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, 
 from transformer_mt.evaluation.score_tables import to_text
 from transformer_mt.evaluation.scores import Score
 
-SAMPLES = {"bs": 200, "ar": 300}
+RESAMPLES = 200
 
 
 def evaluated(
@@ -65,14 +64,14 @@ class Printed(NamedTuple):
     p: str | None
 
 
-def sacrebleu_cli(folder: Path, references: list[str], test: str) -> dict[tuple[str, str], Printed]:
+def sacrebleu_cli(folder: Path, references: list[str]) -> dict[tuple[str, str], Printed]:
     """Results of every system and metric, as the command prints them.
 
     As a LaTeX table: its JSON ends in an error (sacreBLEU 2.6), its text breaks the lines.
     """
     arguments = ["-m", "sacrebleu", *references, "-i", "a.de", "b.de", "c.de"]
     arguments += ["-m", "bleu", "chrf", "ter", "--format", "latex", "-w", "6", "--quiet"]
-    arguments += [f"--paired-{test}", f"--paired-{test}-n", str(SAMPLES[test])]
+    arguments += ["--paired-bs", "--paired-bs-n", str(RESAMPLES)]
     found = {}
     for line in python(folder, *arguments).splitlines():
         system, *cells = line.replace("Baseline:", "").split("&")
@@ -103,22 +102,19 @@ def test_equals_the_command(
     evaluation = evaluated(
         {name: texts[name] for name in ("a.de", "b.de", "c.de")},
         [texts[name] for name in references],
-        bootstrap=SAMPLES["bs"],
-        randomization=SAMPLES["ar"],
+        bootstrap=RESAMPLES,
     )
     ours = comparisons(evaluation)
     assert list(ours) == [(s, m) for s in ("b.de", "c.de") for m in ("BLEU", "chrF2", "TER")]
-    theirs = {test: sacrebleu_cli(tmp_path, references, test) for test in SAMPLES}
+    theirs = sacrebleu_cli(tmp_path, references)
     for (system, metric), item in ours.items():
-        for test, p in (("bs", item.p_bootstrap), ("ar", item.p_randomization)):
-            base = theirs[test]["a.de", metric]
-            expected = theirs[test][system, metric]
-            assert f"{p:.4f}" == expected.p, (system, metric, test)
-            assert item.difference == pytest.approx(expected.score - base.score, abs=2e-6)
+        base, expected = theirs["a.de", metric], theirs[system, metric]
+        assert f"{item.p_bootstrap:.4f}" == expected.p, (system, metric)
+        assert item.difference == pytest.approx(expected.score - base.score, abs=2e-6)
     for system in evaluation.systems:
         for row in system.scores:
             interval = f"{row.mean:.6f} ± {row.confidence:.6f}"
-            assert theirs["bs"][system.name, row.name].interval == interval
+            assert theirs[system.name, row.name].interval == interval
     # What was spoilt as much differs by luck alone, what was spoilt twice does not.
     assert not ours["b.de", "BLEU"].is_significant
     assert ours["c.de", "BLEU"].is_significant
@@ -129,26 +125,13 @@ def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     wrong = [f"{line} xylophon" for line in texts["a.de"]]
     systems = {"a": wrong, "same": list(wrong)}
     systems["other"] = [line.replace("xylophon", "zebulons") for line in wrong]
-    evaluation = evaluated(systems, [texts["ref1"]], bootstrap=200, randomization=300)
+    evaluation = evaluated(systems, [texts["ref1"]], bootstrap=200)
     for (system, metric), item in comparisons(evaluation).items():
         if system == "same" or metric != "chrF2":
-            assert (item.difference, item.p_bootstrap, item.p_randomization) == (0, 1, 1)
+            assert (item.difference, item.p_bootstrap) == (0, 1)
             assert not item.is_significant
     text = to_text(evaluation)
-    assert text.count("p(bs) 1.0000") == text.count("p(ar) 1.0000") == 3 + 2  # not other's chrF2
-
-
-@pytest.mark.parametrize(("differing", "least"), [(1, 1.0), (5, 0.0625)])
-def test_few_different_lines_are_not_significant(
-    texts: dict[str, list[str]], differing: int, least: float
-) -> None:
-    """All are for the worse: only swapping all of them, or none, gives so large a difference."""
-    spoilt = [*(f"x{line}x" for line in texts["a.de"][:differing]), *texts["a.de"][differing:]]
-    systems = {"a.de": texts["a.de"], "spoilt": spoilt}
-    found = compare(systems, [texts["ref1"]], bootstrap=0, randomization=300)
-    assert [item.p_randomization for item in found] == [pytest.approx(least, abs=0.08)] * 3
-    assert all(item.p_randomization >= least for item in found)
-    assert not any(item.is_significant for item in found)
+    assert text.count("p 1.0000") == 3 + 2  # not other's chrF2
 
 
 def test_seed_is_read_from_the_environment(
@@ -157,26 +140,13 @@ def test_seed_is_read_from_the_environment(
     def p_values(seed: str, first: str, second: str) -> list[float | None]:
         monkeypatch.setenv("SACREBLEU_SEED", seed)
         systems = {name: texts[name] for name in (first, second)}
-        found = compare(systems, [texts["ref1"]], bootstrap=200, randomization=0)
-        assert all(item.p_randomization is None for item in found)
+        found = compare(systems, [texts["ref1"]], bootstrap=200)
         return [item.p_bootstrap for item in found]
 
     one, again, two = (p_values(seed, "a.de", "b.de") for seed in "112")
     assert one == again != two
     # Without a seed, too, all systems are resampled with the same segments: a is always better.
     assert p_values("none", "c.de", "a.de") == [pytest.approx(1 / 201)] * 3
-
-
-@pytest.mark.parametrize(
-    ("p_bootstrap", "p_randomization", "expected"),
-    [(0.01, 0.02, True), (0.01, 0.06, False), (0.06, None, False), (None, 0.01, True)],
-)
-def test_significant_means_significant_by_every_test(
-    p_bootstrap: float | None, p_randomization: float | None, expected: bool
-) -> None:
-    row = Score(name="BLEU", score=30.0, signature="", segments=1, difference=1.0)
-    row = replace(row, p_bootstrap=p_bootstrap, p_randomization=p_randomization)
-    assert row.is_significant == expected
 
 
 SOURCE = ["One line.", "A second\u2028line."]

@@ -109,11 +109,15 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"robustness": True, **MODEL, "bootstrap": 9}, "bootstrap cannot be used with robustness"),
         ({"robustness": True, **MODEL, "metrics": ["ppl"]}, "metrics: ppl cannot be used with rob"),
         ({"attention": "x", "report": "x.html"}, "attention needs a model"),
-        ({"attention_png": "x"}, "attention_html and attention_png need a sentence"),
+        ({"attention_output": "x.png"}, "attention_output needs a sentence"),
         ({"model": "x"}, "set either model=FOLDER"),
         ({"model": "x", "hypotheses": []}, "a model's test set needs both source=FILE"),
         ({**MODEL, "attention": " "}, "empty sentence"),
         ({**MODEL, "attention": "x"}, "needs an output"),
+        (
+            {**MODEL, "attention": "x", "attention_output": "a.pdf"},
+            "must end in .html, for a page, or",
+        ),
     ],
 )
 def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
@@ -254,7 +258,7 @@ def test_attention_sentence_needs_no_quoting(
     jobs: list[EvaluateJob] = []
     monkeypatch.setitem(commands._RUN, "evaluate", jobs.append)
     for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
-        argv = ["mt-eval", "model=x", argument, "attention_png=a.png"]
+        argv = ["mt-eval", "model=x", argument, "attention_output=a.png"]
         monkeypatch.setattr(sys, "argv", argv)
         entry_points.evaluate()
     assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]

@@ -144,7 +144,6 @@ def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
     ("wrong", "message"),
     [
         (["--weight", "0"], "weight"),
-        (["--weight", "2", "data.temperature=2"], "temperature"),
         (["forward:train.seed=x"], "train.seed"),
         (["translate:beam_sise=2"], "did you mean beam_size"),
         (["--mono", "missing.de"], r"--mono: there is no .*missing\.de"),

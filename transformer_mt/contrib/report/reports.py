@@ -31,11 +31,11 @@ def show_attention(evaluator: Evaluator) -> Iterator[str]:
 
 
 def _attend(evaluator: Evaluator) -> Attention:
-    """Computes the attention of the job's sentence and writes the files that the job names."""
+    """Computes the attention of the job's sentence and writes the file that the job names."""
     job = evaluator.job
     attention = compute_attention(evaluator)
-    if job.attention_html is not None:
-        evaluator.write("attention_html", attention_page(attention).encode())
-    if job.attention_png is not None:
-        evaluator.write("attention_png", image(attention))
+    if (output := job.attention_output) is not None:
+        is_page = Path(output).suffix == ".html"
+        content = attention_page(attention).encode() if is_page else image(attention)
+        evaluator.write("attention_output", content)
     return attention

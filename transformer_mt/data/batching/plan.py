@@ -158,23 +158,20 @@ def global_batch(store: TokenStore, chunks: Iterable[npt.NDArray[Any]]) -> Globa
 def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
     """How often a pair of each training source occurs in an epoch; empty: each pair once.
 
-    Temperature-based sampling as in multilingual training: with p the sources' shares of all pairs,
-    batches sample from them in proportion to p^(1/T). T = 1 keeps the shares, a large T makes them
-    equal; the pairs of the largest source occur once. Of each source at least one pair occurs, or
-    ``ShardedPlan`` refuses it.
+    Of each source at least one pair occurs, or ``ShardedPlan`` refuses it.
 
     Args:
-        config: Weights or temperature.
+        config: With ``weights``.
         source_sizes: Number of pairs of each source, after cleaning.
 
     Raises:
         InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
-    if not config.weights and config.temperature == 1 and all(source_sizes):
+    if not config.weights and all(source_sizes):
         return []
-    weights, largest = config.weights or [1.0] * len(source_sizes), max(source_sizes)
+    weights = config.weights or [1.0] * len(source_sizes)
     times = [
-        max(weight, 1 / size) * (largest / size) ** (1 - 1 / config.temperature) if size else 0.0
+        max(weight, 1 / size) if size else 0.0
         for weight, size in zip(weights, source_sizes, strict=True)
     ]
     total, pairs = np.dot(times, source_sizes), sum(source_sizes)

@@ -221,15 +221,6 @@ def config(**settings: Any) -> DataConfig:
     return DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1], **settings)
 
 
-@pytest.mark.parametrize("temperature", [1.01, 5.0])
-def test_temperature_flattens_the_shares_of_the_sources(temperature: float) -> None:
-    weights = epoch_weights(config(temperature=temperature), SIZES)
-    assert weights[0] == 1
-    sizes = np.array(SIZES)
-    drawn, tempered = weights * sizes, (sizes / sizes.sum()) ** (1 / temperature)
-    assert drawn / drawn.sum() == pytest.approx(tempered / tempered.sum())
-
-
 def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(), SIZES) == []  # each pair once
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES) == [1, 0.5, 4]
@@ -239,5 +230,3 @@ def test_given_weights_are_used_unchanged() -> None:
     with input_error(r"make an epoch of 1e\+10 pairs from 1,250: "):
         epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES)
     assert epoch_weights(config(weights=[1, 1, 1000]), SIZES) == [1, 1, 1000]
-    with input_error(r"data\.weights and data\.temperature both mix"):
-        config(weights=[1, 0.5, 4], temperature=2.0)
