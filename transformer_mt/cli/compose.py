@@ -26,7 +26,6 @@ from transformer_mt.config import (
     exclusive_hydra,
     schema,
 )
-from transformer_mt.config.interpolations import literal
 from transformer_mt.config.usage_errors import explain, suggest, without_class_names
 from transformer_mt.errors import UsageError, first_line
 
@@ -40,6 +39,8 @@ _PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORE
 def override(key: str, value: object) -> str:
     """The argument ``key=value`` of a command, by which it reads this very value.
 
+    But for text with ``${``, which is an interpolation.
+
     Args:
         key: The name of the setting.
         value: None, a number, text, a path, a data source, or a list of them.
@@ -49,7 +50,7 @@ def override(key: str, value: object) -> str:
 
 def _argument(value: object) -> str:
     if isinstance(value, SourceConfig):
-        fields = [f"{k}: {quoted(literal(v))}" for k, v in asdict(value).items() if v is not None]
+        fields = [f"{k}: {quoted(v)}" for k, v in asdict(value).items() if v is not None]
         return f"{{{', '.join(fields)}}}"
     if value is None:
         return "null"
@@ -58,11 +59,11 @@ def _argument(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else quoted(literal(text))
+    return text if _PLAIN.fullmatch(text) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """The text in the quotes of Hydra's grammar; interpolations in it are not escaped."""
+    """The text in the quotes of Hydra's grammar."""
     return QuotedString(text, Quote.double).with_quotes()
 
 

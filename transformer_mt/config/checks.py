@@ -80,8 +80,10 @@ class Checked:
             if isinstance(setting.default, bool):
                 require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
             if names := setting.metadata.get("names"):
-                for name in value if isinstance(value, list) else [value]:
+                values = value if isinstance(value, list) else [value]
+                for name in values:
                     choice(key, name, *names)
+                require(len(set(values)) == len(values), f"{key}: {values} has a name twice")
 
 
 def require(ok: bool, message: str) -> None:

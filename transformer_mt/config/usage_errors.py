@@ -16,6 +16,7 @@ from transformer_mt.errors import first_line
 _HINTS = {
     "'dict' to string": "; this is one setting, without others in it: write KEY=VALUE",
     "ListConfig": "; a list is written 'KEY=[ITEM, ITEM]'",
+    "CleaningConfig": "; a preset is chosen by cleaning=none, paper or standard",
     "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",
 }
 """What to write instead, by a word of the message."""
@@ -102,4 +103,8 @@ def similar(key: str, known: Sequence[str]) -> list[str]:
     group, _, leaf = key.rpartition(".")
     near = [name for name in known if f"_{leaf}_" in f"_{name.rpartition('.')[2]}_"]
     near.sort(key=lambda name: name.rpartition(".")[0] != group)
-    return near or get_close_matches(key, known, n=2, cutoff=0.7)
+    same_group = [name for name in known if name.rpartition(".")[0] == group]
+    for names, cutoff in ((same_group, 0.6), (known, 0.75)):
+        leaves = {name.rpartition(".")[2]: name for name in names}
+        near = near or [leaves[x] for x in get_close_matches(leaf, leaves, n=2, cutoff=cutoff)]
+    return near

@@ -32,6 +32,8 @@ _LARGEST_SHARE = 0.25
 """Maximum share of the pairs that are held out; the candidates are up to twice as many, and the
 vocabulary is learned without them."""
 _FILE = "candidates.json"
+_MAX_BYTES = 2**31
+"""Maximum size of this file: about seven million pairs."""
 _NO_LINE = ("\r", "\ufeff")
 """Characters that a file of lines may lose: at the end of a line, and at the start of the file."""
 
@@ -117,7 +119,8 @@ def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
         InputError: The file is damaged.
     """
     try:
-        content = files.read_json(folder / _FILE, dict.fromkeys(sizes(data), list))
+        types = dict.fromkeys(sizes(data), list)
+        content = files.read_json(folder / _FILE, types, max_bytes=_MAX_BYTES)
         return {part: [Pair(*pair) for pair in content[part]] for part in sizes(data)}
     except (OSError, ValueError, TypeError) as error:
         raise damaged(folder, f"{_FILE}: {first_line(error)}") from None

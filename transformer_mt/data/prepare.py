@@ -43,14 +43,13 @@ from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
     add_tags,
+    one_line,
     vocabulary_checksum,
     vocabulary_files,
 )
 from transformer_mt.data.subwords.vocabulary_training import (
-    MAX_TRAINER_BYTES,
     reservoir_sample,
     train_tokenizer_on_file,
-    trainer_lines,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
@@ -259,18 +258,10 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
         opened = [
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
-        cleaned, num_cut = map_ordered(clean, parts, num_workers(data.workers)), 0
-        for pair in chain.from_iterable(stack.enter_context(closing(cleaned))):
+        cleaned = stack.enter_context(closing(map_ordered(clean, parts, num_workers(data.workers))))
+        for pair in chain.from_iterable(cleaned):
             for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
-                lines = trainer_lines(side)
-                num_cut += len(lines) > 1
-                file.write("\n".join(lines) + "\n")
-    if num_cut:
-        log.info(
-            "the vocabulary is learned from %s line(s) of more than %s bytes in parts",
-            f"{num_cut:,}",
-            f"{MAX_TRAINER_BYTES:,}",
-        )
+                file.write(f"{one_line(side)}\n")
     if sample and not any(text.stat().st_size for text in texts):
         raise InputError(
             f"nothing is left after cleaning: data.cleaning drops all of {len(sample):,} pairs; "

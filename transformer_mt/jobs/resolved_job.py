@@ -13,7 +13,7 @@ from transformer_mt.config import (
     TrainJob,
     dotted,
 )
-from transformer_mt.config.checks import require_given
+from transformer_mt.config.checks import require, require_given
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
@@ -24,7 +24,8 @@ def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
 
     Raises:
-        InputError: There are no data, or a name is not valid UTF-8; or see ``with_initial_model``.
+        InputError: There are no data, or a name is not valid UTF-8 or has ``${``; or see
+            ``with_initial_model``.
     """
     data = job.data
     require_given(bool(data.train), "data.train has no sources; mt-train --help shows examples")
@@ -38,6 +39,8 @@ def resolved(job: TrainJob) -> TrainJob:
         for item in value if isinstance(value, list) else [value]:
             for text in item.values() if isinstance(item, dict) else [item]:
                 require_utf8(text, key)
+                message = f"{key}: {text} has ${{, which starts an interpolation: rename it"
+                require("${" not in str(text), message)
     if job.train.init_from is not None:
         job = with_initial_model(job, job.train.init_from)
     vocabulary = existing_vocabulary(job)

@@ -49,7 +49,7 @@ _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train
 
 _DATA = {
     "corpus": "training data or its vocabulary has",
-    "sources": "number of pairs of a source, which data.weights and temperature use, has",
+    "sources": "number of pairs of a source, which data.weights uses, has",
     "valid": "validation data has",
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""

@@ -13,7 +13,6 @@ from tqdm import tqdm
 
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
@@ -275,13 +274,6 @@ def log_start(
         kernels.precision,
         ", compiled" if batches.buffer_shape else "",
     )
-    if isinstance(batches.plan, BatchPlan) and batches.plan.num_oversized:
-        log.warning(
-            "warning: %s update(s) per epoch have more than train.batch_tokens=%s target tokens: "
-            "one pair each, which is longer; data.cleaning.max_tokens leaves such pairs out",
-            f"{batches.plan.num_oversized:,}",
-            f"{job.train.batch_tokens:,}",
-        )
     if world.device.type == "cpu":
         library = "oneDNN" if kernels.products == "onednn" else "PyTorch"
         log.info("matrix products are computed by the kernels of %s (train.kernels)", library)

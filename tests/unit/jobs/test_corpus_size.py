@@ -78,7 +78,7 @@ def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_folder_of_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = tmp_path / """it's "a" \\ ${BUILD}"""
+    configs = tmp_path / """it's "a" \\ {BUILD}"""
     (configs / "data").mkdir(parents=True)
     source = f"[{{tsv: {tmp_path / 'a.tsv'}}}]"
     (configs / "data/mine.yaml").write_text(

@@ -58,8 +58,6 @@ class BatchPlan:
     Attributes:
         store: The training pairs.
         steps_per_epoch: Number of updates in an epoch, the same for every epoch.
-        num_oversized: Number of updates in an epoch that are one pair of more than
-            ``batch_tokens``, unless ``num_updates`` is given.
     """
 
     def __init__(
@@ -91,12 +89,10 @@ class BatchPlan:
         by_length = np.argsort(max_lengths[first_epoch[shuffled]], kind="stable")
         self._position_to_sorted = _compact(shuffled[by_length])
         lengths = tgt_lengths[first_epoch[self._position_to_sorted]]
-        self.num_oversized = 0
         if num_updates is None:
             fitting = batch_tokens // int(lengths.max())
             self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
             self._boundaries = chunk_boundaries(lengths, batch_tokens // self._chunks_per_batch)
-            self.num_oversized = int((lengths > batch_tokens).sum())
         else:
             self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
             num_chunks = self._chunks_per_batch * num_updates

@@ -26,7 +26,7 @@ def key(*parts: object) -> str:
 
 def intermediate_dir(entry: Path) -> Path:
     """Folder of the intermediate results of an entry; it survives a killed process."""
-    return entry.with_suffix(".chunks")
+    return entry.with_name(f"{entry.name}.chunks")
 
 
 def build_once(entry: Path, build: Callable[[Path], None]) -> None:
@@ -42,7 +42,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     try:
         if not entry.exists():
             entry.parent.mkdir(parents=True, exist_ok=True)
-            with files.locked(entry.with_suffix(".lock"), _log_waiting):
+            with files.locked(entry.with_name(f"{entry.name}.lock"), _log_waiting):
                 if not entry.exists():
                     with files.new_folder(entry) as unfinished:
                         build(unfinished)

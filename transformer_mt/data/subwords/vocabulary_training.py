@@ -2,9 +2,7 @@
 
 import io
 import random
-import re
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,26 +10,15 @@ import sentencepiece as spm
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, one_line
-from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError
 
 T = TypeVar("T")
-
-MAX_TRAINER_BYTES = 4192
-"""SentencePiece's trainer leaves longer lines out. A larger ``max_sentence_length`` is no way out:
-a unigram model of a word of 500,000 characters fails (0.2.3)."""
-
-_TRAINER_PARTS = re.compile(r".{1,1047}(?: |\Z)|.{1,1048}", re.DOTALL)
-"""Parts of a line that fit whatever the characters, cut after a space where there is one."""
-
-_RESERVED = "▅"
-"""SentencePiece's trainer leaves out lines with this character, too."""
 
 
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()
 ) -> bytes:
-    """Trains a SentencePiece model on all lines, long ones in parts; blank ones are skipped.
+    """Trains a SentencePiece model on all lines but blank ones and those of more than 4,192 bytes.
 
     Args:
         lines: Sentences of both languages, e.g. a sample of the training data.
@@ -49,7 +36,7 @@ def train_tokenizer(
     model = io.BytesIO()
     try:
         spm.SentencePieceTrainer.train(
-            sentence_iterator=chain.from_iterable(map(trainer_lines, lines)),
+            sentence_iterator=filter(None, map(one_line, lines)),
             model_writer=model,
             model_type=config.type,
             vocab_size=config.vocab_size,
@@ -65,23 +52,12 @@ def train_tokenizer(
             control_symbols=[*tags],
         )
     except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2] or "every training line is empty"
+        reason = str(error).rpartition("] ")[2] or "every training line is empty or too long"
         reason = reason.replace(" with --character_coverage option", "")
         raise InputError(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None
     return model.getvalue()
-
-
-def trainer_lines(text: str) -> list[str]:
-    """A text as lines that SentencePiece's trainer accepts: one, or none if it is blank.
-
-    A text of more than ``MAX_TRAINER_BYTES`` is cut, between words unless a word is as long.
-    """
-    line = one_line(text).replace(_RESERVED, " ")
-    if len(line) <= MAX_TRAINER_BYTES // 4 or len(line.encode()) <= MAX_TRAINER_BYTES:
-        return [] if is_blank(line) else [line]
-    return [part for part in _TRAINER_PARTS.findall(line) if not is_blank(part)]
 
 
 def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:

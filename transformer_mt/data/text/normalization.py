@@ -40,6 +40,7 @@ REPLACEMENTS = _ASCII | {code: _ASCII.get(char, char) for code, char in _C1.item
 
 _TO_REPLACE = re.compile(f"[{re.escape(''.join(REPLACEMENTS))}]")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_AMPERSANDS = re.compile(r"&(?:(?:amp|AMP|#38|#x26);)+")
 QUOTE_SPACE = re.compile("(?<=«)[\xa0\u202f]|[\xa0\u202f](?=»)")
 """Spaces that ``standard`` removes: those within French quotes, « so »."""
 
@@ -117,6 +118,7 @@ def normalize(text: str, name: str, lang: str) -> str:
 def _one_pass(text: str) -> str:
     text = unicodedata.normalize("NFC", text)
     if "&" in text:
+        text = _AMPERSANDS.sub("&amp;", text)  # else each pass would undo one of &amp;amp;amp;…
         text = _ENTITY.sub(lambda match: html.unescape(match[0]), text)
     if "«" in text or "»" in text:
         text = QUOTE_SPACE.sub("", text)

@@ -2,21 +2,16 @@
 
 import hashlib
 import random
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.errors import input_error
-from support.tokenizers import random_lines, small_tokenizer
+from support.tokenizers import random_lines
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.store.workers import run_in_process
-from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.subwords.vocabulary_training import (
     reservoir_sample,
     train_tokenizer,
-    trainer_lines,
 )
 
 TYPES = ["bpe", "unigram"]
@@ -62,28 +57,6 @@ def test_an_impossible_size_is_an_error_with_advice(kind: str) -> None:
     ):
         with input_error(rf"tokenizer\.vocab_size={size}: Vocabulary size {advice}$"):
             train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size, type=kind))
-    for text in ([], ["", " ", "\t", "\u2028"]):
-        with input_error(": every training line is empty$"):
+    for text in ([], ["", " ", "\t", "\u2028"], ["long " * 1000]):
+        with input_error(": every training line is empty or too long$"):
             train_tokenizer(text, TokenizerConfig(type=kind))
-
-
-@pytest.mark.parametrize("kind", TYPES)
-def test_lines_that_sentencepiece_would_leave_out_count(tmp_path: Path, kind: str) -> None:
-    """100,000 letters without a space; a character that SentencePiece reserves."""
-    letters = "".join(map(chr, range(0x430, 0x450)))
-    line = "".join(random.Random(1).choices(letters, k=100_000))
-    text = ["ein Hund", line, *["猫 ▅ 犬"] * 3]
-    tokenizer = small_tokenizer(tmp_path / "m", text, vocab_size=400, type=kind)
-    assert {*letters, *"猫犬"} <= {*"".join(tokenizer.vocabulary)}
-
-
-@given(st.text(st.sampled_from("a é猫😀\t\u2028"), max_size=40), st.integers(1, 1000))
-def test_lines_of_the_trainer_have_all_of_the_text(text: str, times: int) -> None:
-    line = one_line(text * times)
-    found = trainer_lines(text * times)
-    assert all(0 < len(part.encode()) <= 4192 and part.strip() for part in found)
-    if len(line.encode()) <= 4192:
-        assert found == [line] * bool(line)
-    assert "".join("".join(found).split()) == "".join(line.split())
-    if found and max(map(len, line.split(" "))) < 1000:  # no word is cut
-        assert " ".join(found).split() == line.split()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.config.languages import base_language
-from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.lines import is_blank, read_lines
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.protocols import Pair
 
@@ -66,6 +66,8 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -
     """Streams two fields of a JSON-lines file."""
     columns = source.columns(src_lang, tgt_lang)
     for number, line in enumerate(read_lines(source.name), 1):
+        if is_blank(line):
+            continue
         where = f"{source.name}, line {number}"
         try:
             record = json.loads(line)
