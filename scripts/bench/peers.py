@@ -25,9 +25,9 @@ from transformer_mt.conversion.transformers_model import (
 )
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
+from transformer_mt.kernels.products import DTYPES
 from transformer_mt.model.embedding import sinusoids
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.step import autocast
 
 MAX_POSITIONS = 1024
 
@@ -145,7 +145,7 @@ def peer_loss(
     peer: nn.Module, pairs: PaddedPairs, smoothing: float, precision: str, reduction: str
 ) -> Tensor:
     """Cross entropy, ``mean`` or ``sum`` over target tokens; in fp32 under autocast, too."""
-    with autocast(pairs.src.device, precision):
+    with torch.autocast(pairs.src.device.type, DTYPES[precision], enabled=precision != "fp32"):
         return F.cross_entropy(
             peer(pairs).flatten(0, 1),
             pairs.tgt_out.flatten(),

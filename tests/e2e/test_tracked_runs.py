@@ -56,8 +56,6 @@ def trackio_curves(folder: Path) -> Curves:
     assert curves["valid/translations"][-1][1]["_value"][0].keys() == {
         "source", "reference", "translation"
     }  # fmt: skip
-    picture = curves["valid/attention_cross"][-1][1]["file_path"]
-    assert (folder / "media" / picture).read_bytes().startswith(b"\x89PNG")
     return curves
 
 
@@ -69,12 +67,8 @@ def mlflow_curves(folder: Path) -> Curves:
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "FINISHED"
     assert run.data.params["train.seed"] == "1"
-    paths = [
-        item.path
-        for part in ("translations", "attention")
-        for item in client.list_artifacts(run.info.run_id, part)
-    ]
-    assert {"translations/00000040.csv", "attention/00000040_cross.png"} <= set(paths)
+    paths = [item.path for item in client.list_artifacts(run.info.run_id, "translations")]
+    assert "translations/00000040.csv" in paths
     return {
         key: sorted((m.step, m.value) for m in client.get_metric_history(run.info.run_id, key))
         for key in run.data.metrics

@@ -33,7 +33,7 @@ from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.model.layers import CrossAttention, SelfAttention
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.step import LossModule, TrainStep, autocast
+from transformer_mt.training.step import LossModule, TrainStep
 from transformer_mt.training.validation import validation_loss
 
 pytestmark = [
@@ -101,7 +101,7 @@ def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(
     loss, _ = smoothed_cross_entropy(on_cpu(exact), on_cpu.embedding.weight, exact.tgt_out, 0.1)
     loss.backward()
     buffer = buffer.to(GPU)
-    with autocast(GPU, "bf16"):
+    with torch.autocast("cuda", torch.bfloat16):
         hidden = on_gpu(buffer)
         got, _ = smoothed_cross_entropy(hidden, on_gpu.embedding.weight, buffer.tgt_out, 0.1)
     got.backward()
@@ -156,7 +156,7 @@ def test_changing_a_pair_does_not_change_others_bit_for_bit() -> None:
     outputs = []
     for each in (store, other):
         (buffer,) = fill(each, np.arange(40), shape)
-        with torch.inference_mode(), autocast(GPU, "bf16"):
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16):
             hidden = on_gpu(buffer.to(GPU))[(buffer.tgt_out != IGNORE_INDEX).to(GPU)]
         outputs.append(hidden.split(store.tgt.lengths.tolist()))
     for i, (old, new) in enumerate(zip(*outputs, strict=True)):

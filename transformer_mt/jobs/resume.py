@@ -48,9 +48,9 @@ _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train
 """Prefixes of the settings that the final scores depend on, given the checkpoints."""
 
 _DATA = {
+    "valid": "validation data has",  # first: it also changes a corpus that is cleaned of its pairs
     "corpus": "training data or its vocabulary has",
     "sources": "number of pairs of a source, which data.weights uses, has",
-    "valid": "validation data has",
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 

@@ -122,7 +122,7 @@ def record_end(
     best: Mapping[str, Any],
     scores: Sequence[Score],
 ) -> None:
-    """Writes the test scores, which marks the run as finished, and its end into ``run.json``.
+    """Writes the end of a run into ``run.json``, and the test scores, which mark it as finished.
 
     Args:
         run_dir: The run folder.
@@ -130,10 +130,10 @@ def record_end(
         best: The best validation: ``metric``, ``score`` and ``step``.
         scores: Scores of the test set; empty if there is none.
     """
-    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
     time = datetime.now(UTC).isoformat(timespec="seconds")
     end = {"time": time, "averaged_updates": list(updates), "best": best}
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": _starts(run_dir), "end": end})
+    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
 
 
 def best_score(run_dir: Path) -> float | None:

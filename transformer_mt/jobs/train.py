@@ -36,17 +36,11 @@ from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.interruptions import StoppedError
-from transformer_mt.training.optimizer import ends_with_run
 from transformer_mt.training.trackers import check_installed, open_trackers
 from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-_EXTENDED = (
-    "this run had finished, with a learning rate of zero, which rises again for the added updates; "
-    "a new run with train.init_from={} has a warm-up"
-)
-"""Warning about more updates than the schedule was planned for."""
 _RESTARTS = 3
 """Restarts of all workers in a row without a new checkpoint, when one was killed, hung or lost its
 GPU: torchrun's usual number. More would repeat a failure that does not pass."""
@@ -157,9 +151,6 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             return _finished_scores(job, data, trainer) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
-            extended = (run_dir / run_layout.TEST_SCORES).exists() and not trainer.is_finished
-            if extended and ends_with_run(job.schedule, job.model.d_model):
-                log.warning("warning: %s", _EXTENDED.format(run_dir))
             run_folder.write_start(run_dir, job, data)
             if state == "new":
                 _warn_about_data(job, data, parameters)
@@ -235,7 +226,7 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
     if changed or not (run_dir / run_layout.MODEL_CARD).exists():
         write_model_card(run_dir, scores)
     criteria, advice = trainer.criteria, "raise that limit to continue training"
-    if criteria.is_last_update(trainer.state) and ends_with_run(job.schedule, job.model.d_model):
+    if criteria.is_last_update(trainer.state) and job.schedule.name == "linear":
         advice = f"its schedule has ended; a new run can start from train.init_from={run_dir}"
     reason = criteria.reason(trainer.state)
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)

@@ -7,15 +7,14 @@ from statistics import fmean
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.data.text.tags import lines_by_tag, split_tag
+from transformer_mt.data.text.tags import lines_by_tag
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import compute_score
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
@@ -26,8 +25,6 @@ _NUM_PROBED = 100
 _USABLE_BLEU = 1.0
 """BLEU on them from which on all lines are translated. A model that repeats itself stays below it;
 one that translates anything is above it."""
-_MAX_MAP_TOKENS = 48
-"""Maximum number of tokens of a side in an attention map."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class TranslationValidator:
         return evenly_spaced(len(self.pairs), len(self.pairs) if unspaced else _NUM_PROBED)
 
     def __call__(self, model: Transformer) -> ValidationResult:
-        """Metrics of a model in ``eval`` mode; samples and attention on the main rank only."""
+        """Metrics of a model in ``eval`` mode; samples on the main rank only."""
         translator = Translator.of_model(model, self.tokenizer, self.job)
         hypotheses = self._translate(translator, self._probed_lines)
         metrics = self._score(hypotheses)
@@ -71,7 +68,7 @@ class TranslationValidator:
         for number in evenly_spaced(len(self._probed_lines), _NUM_SAMPLES):
             i = self._probed_lines[number]
             samples.append((self.pairs[i].src, self.pairs[i].tgt, hypotheses[i]))
-        return ValidationResult(metrics, samples, self._attention(model, samples))
+        return ValidationResult(metrics, samples)
 
     def _translate(self, translator: Translator, lines: Sequence[int]) -> dict[int, str]:
         """The translations of some lines, by all ranks together."""
@@ -91,23 +88,3 @@ class TranslationValidator:
             return compute_score(metric, language, texts, references).score
 
         return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
-
-    def _attention(
-        self, model: Transformer, samples: Sequence[tuple[str, str, str]]
-    ) -> AttentionMaps | None:
-        """Attention weights of the longest sample that fits an attention map, if any does."""
-        normalizer, max_tokens = Normalizer.of(self.job.data), _MAX_MAP_TOKENS
-        if model.config.positions == "learned":
-            max_tokens = min(max_tokens, model.config.max_positions)
-        lines = [source for source, _, _ in samples]
-        sources = [[*ids, EOS] for ids in self.tokenizer.encode_sources(lines, normalizer)]
-        fitting = [i for i, ids in enumerate(sources) if len(ids) <= max_tokens]
-        if not fitting:
-            return None
-        chosen = max(fitting, key=lambda i: len(sources[i]))
-        own = normalizer.of_tag(split_tag(lines[chosen], self.tokenizer.tags)[0])
-        (target,) = self.tokenizer.tgt.encode([own.tgt(samples[chosen][2])])
-        # Later tokens never change earlier attention weights: the translation may be truncated.
-        src, tgt = sources[chosen], [BOS, *target, EOS][: max_tokens + 1]
-        pieces = self.tokenizer.pieces(src), self.tokenizer.tgt.pieces(tgt)
-        return attention_maps(model, src, tgt, *pieces)

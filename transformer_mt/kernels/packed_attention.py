@@ -98,12 +98,9 @@ def attention_weights(query: Tensor, key: Tensor, mask: Tensor) -> Tensor:
         [B, T, S]; each row sums to 1.
     """
     scores = torch.baddbmm(mask, query, key.mT, alpha=1 / math.sqrt(query.shape[-1]))
-    return scores.softmax(-1, dtype=_softmax_dtype(scores)).to(scores.dtype)
-
-
-def _softmax_dtype(x: Tensor) -> torch.dtype:
-    """At least fp32: with AVX-512, PyTorch's 16-bit softmax of fewer than 32 keys is slow."""
-    return torch.promote_types(x.dtype, torch.float32)
+    # With AVX-512, PyTorch's 16-bit softmax of fewer than 32 keys is slow.
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return scores.softmax(-1, dtype=dtype).to(scores.dtype)
 
 
 def causal_mask(length: int, dtype: torch.dtype) -> Tensor:
@@ -293,7 +290,7 @@ class _WrittenOut(torch.autograd.Function):
             else:
                 torch.bmm(p.mT, d_out, out=d_v)
                 d_weights = torch.bmm(d_out, v.mT)
-            dtype = _softmax_dtype(p)
+            dtype = torch.promote_types(p.dtype, torch.float32)
             d_scores = torch._softmax_backward_data(d_weights.to(dtype), p.to(dtype), -1, dtype)
             d_scores = d_scores.to(p.dtype)
             torch.baddbmm(d_q, d_scores, k, beta=0, alpha=scale, out=d_q)

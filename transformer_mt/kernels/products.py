@@ -69,11 +69,6 @@ class Linear(nn.Linear):
         return y
 
 
-def parameter_gradient(grad: Tensor, dtype: torch.dtype) -> Tensor:
-    """A weight's gradient in the type and layout of the weight, by at most one copy."""
-    return grad.to(dtype, memory_format=torch.contiguous_format).contiguous()
-
-
 class _Linear(torch.autograd.Function):
     """X Wᵀ + b in the type of X."""
 
@@ -91,8 +86,10 @@ class _Linear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
-        grad_weight = parameter_gradient(ctx.kernel.weight_gradient(grad, x), ctx.weight_dtype)
-        return ctx.kernel.input_gradient(grad, weight), grad_weight, grad_bias, None
+        # In the type and layout of the weight, by at most one copy.
+        grad_weight = ctx.kernel.weight_gradient(grad, x)
+        grad_weight = grad_weight.to(ctx.weight_dtype, memory_format=torch.contiguous_format)
+        return ctx.kernel.input_gradient(grad, weight), grad_weight.contiguous(), grad_bias, None
 
 
 # Decoding.

@@ -1,4 +1,4 @@
-"""Attention weights of a model for one sentence pair, and their picture (the paper's figures 3–5).
+"""Attention weights of a model for one sentence pair (the paper's figures 3–5).
 
 Shapes: S source and T target length, N and M packed target and source tokens, H heads, K head size.
 
@@ -18,16 +18,6 @@ from transformer_mt.kernels.packed_attention import attention_weights, causal_ma
 from transformer_mt.model.layers import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
-KINDS = {
-    "cross": "cross-attention to the source",
-    "decoder": "decoder self-attention",
-    "encoder": "encoder self-attention",
-}
-"""The paper's three uses of attention (§3.2.3): field of ``AttentionMaps`` → name on a page."""
-
-_MAP_SIZE = 120
-"""Approximate size of the longer side of one head's map in a picture, in pixels."""
-
 
 @dataclass(frozen=True)
 class AttentionMaps:
@@ -45,10 +35,13 @@ class AttentionMaps:
     """T + 1 pieces: the decoder reads all but the last, and predicts all but the first."""
 
     def layers(self, kind: str) -> tuple[list[Tensor], list[str], list[str]]:
-        """Weights of all layers by one of ``KINDS``, with the pieces of its rows and columns.
+        """Weights of all layers of one kind, with the pieces of its rows and columns.
 
         A row of the decoder is named after the piece that it predicts, not the one that it reads:
         the weights of a word are then in its own row.
+
+        Args:
+            kind: ``encoder``, ``decoder`` or ``cross``.
         """
         rows = self.src if kind == "encoder" else self.tgt[1:]
         columns = self.tgt[:-1] if kind == "decoder" else self.src
@@ -86,25 +79,6 @@ def attention_maps(
         src=list(src_pieces),
         tgt=list(tgt_pieces),
     )
-
-
-def heat_map(layers: Sequence[Tensor], *, side: int | None = None, gap: int = 4) -> Tensor:
-    """Grey picture of attention weights: a map for each layer (rows) and head (columns).
-
-    Args:
-        layers: [H, T, S] for each layer, weights in [0, 1].
-        side: Pixels of a weight's square; None chooses it so that a map is about 120 pixels long.
-        gap: Grey pixels below and to the right of each map.
-
-    Returns:
-        [height, width] uint8; weight 1 is black, 0 is white.
-    """
-    maps = torch.stack(list(layers))
-    side = side or max(1, _MAP_SIZE // max(maps.shape[-2:]))
-    pixels = ((1 - maps) * 255).round().to(torch.uint8)
-    pixels = pixels.repeat_interleave(side, -2).repeat_interleave(side, -1)
-    pixels = nn.functional.pad(pixels, (0, gap, 0, gap), value=128)
-    return torch.cat([torch.cat(list(heads), dim=1) for heads in pixels])
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_mt.config import ModelConfig, TrainJob
+from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.choice import Kernels
@@ -183,8 +183,6 @@ class Monitor:
         self._record("valid", step, values)
         if result.samples:
             self._trackers.log_samples(step, result.samples)
-        if result.attention is not None:
-            self._trackers.log_attention(step, result.attention)
         self.note(f"  validation: {self.format_validation(result.metrics)}")
 
     def format_validation(self, metrics: Mapping[str, float]) -> str:
@@ -284,13 +282,6 @@ def log_start(
     elif job.train.init_from:
         layers = (job.model.num_encoder_layers, job.model.num_decoder_layers)
         log.info("starting from the weights of %s (%d + %d layers)", job.train.init_from, *layers)
-        default = ModelConfig.num_encoder_layers
-        if max(layers) > default:
-            log.info(
-                "fewer layers: set model.num_encoder_layers or num_decoder_layers, but not to %d, "
-                "the default, which means all layers of that model",
-                default,
-            )
 
 
 def format_values(values: Mapping[str, float]) -> str:

@@ -6,14 +6,12 @@ its arguments are the number of the update, from 1, the configuration, d_model, 
 updates of the run, which is an estimate if its time is limited (``train.max_hours``).
 """
 
-from pkgutil import resolve_name
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
-from transformer_mt.registries import SCHEDULES
 
 
 def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -75,12 +73,6 @@ def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) ->
     warmup = config.warmup_steps
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)
-
-
-def ends_with_run(config: ScheduleConfig, d_model: int) -> bool:
-    """Whether a schedule falls towards the end of a run: whether it depends on its length."""
-    schedule, step = resolve_name(SCHEDULES[config.name]), 2 * config.warmup_steps
-    return bool(schedule(step, config, d_model, step) != schedule(step, config, d_model, 2 * step))
 
 
 def _warmup_then_decay(step: int, warmup_steps: int) -> float:

@@ -1,7 +1,7 @@
 """One training step: forward, backward, accumulation, all-reduce, optimizer update (§5)."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,9 @@ class LossModule(nn.Module):
 
         ``grad_scale`` is the gradient of the loss, if that will be scaled for fp16.
         """
-        with autocast(batch.tgt_out.device, self.precision):
+        device, mixed = batch.tgt_out.device.type, self.precision != "fp32"
+        # Softmax, norms and the loss stay in fp32.
+        with torch.autocast(device, DTYPES[self.precision], enabled=mixed):
             return self._loss(
                 self.model(batch),
                 self.model.output_weight,
@@ -173,7 +175,9 @@ class TrainStep:
         grad_scale = share * self._scaler.factor if self._scaler else None
         for i, batch in enumerate(micro_batches):
             with self._world.no_sync(self._parallel) if i < last else nullcontext():
-                batch = allow_any_number_of_sequences(batch.to(device))
+                if device.type != "cpu":
+                    batch = batch.to(device)
+                batch = allow_any_number_of_sequences(batch)
                 batch_loss, batch_nll = self._parallel(batch, grad_scale)
                 (batch_loss * (share if grad_scale is None else grad_scale)).backward()
             loss += batch_loss.detach()
@@ -192,10 +196,3 @@ def allow_any_number_of_sequences(batch: Batch) -> Batch:
         if isinstance(side.boundaries, CuSeqlens):
             torch._dynamo.mark_dynamic(side.boundaries.cu_seqlens, 0)
     return batch
-
-
-def autocast(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Autocast to 16-bit matrix products; softmax, norms and the loss stay in fp32."""
-    if precision == "fp32":
-        return nullcontext()
-    return torch.autocast(device.type, dtype=DTYPES[precision])

@@ -28,7 +28,7 @@ from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError
-from transformer_mt.training.monitor import MetricSums, Monitor, log_start, warmup_warning
+from transformer_mt.training.monitor import MetricSums, Monitor, log_start
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_kernels,
@@ -174,10 +174,6 @@ class Trainer:
                     self._loop(batches, signals)
                 if world.is_main:
                     log.info("finished: %s", self.criteria.reason(state))
-                if state.step < min(self.criteria.warmup_steps, self.criteria.last_step):
-                    self._monitor.note(
-                        warmup_warning(f"{state.step:,}", self.criteria.warmup_steps)
-                    )
                 weights = self.checkpoints.finish(state)
                 model = final_model(job, self.model, weights, world)
                 self._validate_final(model, signals)
@@ -262,12 +258,13 @@ class Trainer:
     def _memory_advice(self) -> str:
         """What to do when the current update exhausts the memory."""
         max_tokens, max_length = self._max_tokens, self._job.data.cleaning.max_tokens
-        targets = max(len(batch.tgt_out) for batch in self._micro_batches)
+        sides = [side for x in self._micro_batches for side in (x.src.tokens, x.tgt_out)]
+        tokens = max(map(len, sides))
+        less = max(max_length, min(max_tokens, tokens) // 2)  # each sentence must fit
         advice = "lower data.cleaning.max_tokens, or use a smaller model"
-        if max_length < max_tokens:  # which must not be less
-            less = max(max_length, min(max_tokens, targets) // 2)
+        if less < min(max_tokens, tokens):
             advice = f"set train.max_tokens_per_device={less}, which changes dropout masks only"
-        return f"out of memory on a batch of {targets:,} target tokens: {advice}"
+        return f"out of memory on a batch of {tokens:,} tokens: {advice}"
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""

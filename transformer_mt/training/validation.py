@@ -13,7 +13,6 @@ from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import World
-from transformer_mt.model.attention_maps import AttentionMaps
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import LossModule
 
@@ -28,8 +27,6 @@ class ValidationResult:
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """Source, reference and translation of some lines, the same at every validation; empty on ranks
     other than the main one."""
-    attention: AttentionMaps | None = None
-    """Attention weights of one of these lines, on the main rank."""
 
 
 Validator = Callable[[Transformer], ValidationResult]

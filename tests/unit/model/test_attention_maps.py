@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-import numpy as np
 import pytest
 import torch
 from support.models import tiny_config
 from torch import Tensor, nn
 
 from transformer_mt.batch import Packed
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, heat_map
+from transformer_mt.model.attention_maps import AttentionMaps, attention_maps
 from transformer_mt.model.transformer import Transformer
 
 SRC, TGT = [5, 6, 7, 8, 9, 3], [2, 11, 12, 13, 3]
@@ -122,16 +121,3 @@ def test_other_threads_may_use_the_model(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(model, "encode", encode_in_both)
     maps = all_maps(maps_of(model))
     assert all(map(torch.equal, maps, expected))
-
-
-def test_heat_map_has_a_square_for_every_weight() -> None:
-    layers = list(torch.rand((2, 3, 5, 4), generator=torch.Generator().manual_seed(1)))
-    pixels = heat_map(layers, side=3, gap=2)
-    assert (pixels.shape, pixels.dtype) == ((2 * (5 * 3 + 2), 3 * (4 * 3 + 2)), torch.uint8)
-    for layer, weights in enumerate(layers):
-        for (head, t, s), weight in np.ndenumerate(weights.numpy()):
-            y, x = layer * 17 + t * 3, head * 14 + s * 3
-            square = pixels[y : y + 3, x : x + 3]
-            assert (square == round(255 * (1 - float(weight)))).all()
-    assert (pixels[15:17] == 128).all()
-    assert max(heat_map(layers, gap=0).shape) == 3 * 4 * (120 // 5)

@@ -11,10 +11,8 @@ import pytest
 import torch
 
 from transformer_mt.config import ScheduleConfig, TrainConfig
-from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.optimizer import (
     LossScaler,
-    ends_with_run,
     inverse_sqrt,
     linear,
     noam,
@@ -57,11 +55,6 @@ def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: in
         assert all(sign * step > 0 for step in steps)
     # The next step would be zero.
     assert rates[-1] == pytest.approx(down[0] - down[1])
-
-
-def test_only_linear_ends_with_the_run() -> None:
-    configs = [ScheduleConfig(name=n, peak_lr=None if n == "noam" else 1e-3) for n in SCHEDULES]
-    assert [c.name for c in configs if ends_with_run(c, 512)] == ["linear"]
 
 
 @pytest.mark.parametrize("pause", [0.0, 400.0])

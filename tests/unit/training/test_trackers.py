@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from support import fake_wandb
 
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
-from transformer_mt.model.attention_maps import AttentionMaps, heat_map
 from transformer_mt.training.trackers import TrackedRun, Trackers, check_installed
 
 
@@ -68,29 +66,16 @@ def test_a_resumed_run_continues_its_entry(
 
 def test_everything_reaches_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fake_wandb.install(tmp_path, monkeypatch)
-    kinds = [[torch.rand(2, 3, 3)], [torch.rand(2, 4, 4)], [torch.rand(2, 4, 3)]]
     trackers = tracked(tmp_path)
     trackers.log_scalars("valid", 5, {"bleu": 1.5, "ppl": math.nan, "loss": math.inf})
     trackers.log_samples(5, [("ä | \n", "", "c")])
-    trackers.log_attention(
-        5,
-        AttentionMaps(
-            kinds[0], kinds[1], kinds[2], ["a", "b", "</s>"], ["<s>", "x", "y", "z", "</s>"]
-        ),
-    )
     trackers.log_scalars("test", 9, {"BLEU": 2.5})
     trackers.close(True)
     assert fake_wandb.logged(path, "settings") == [{"train.seed": 1}]
-    scalars, samples, attention, test = fake_wandb.logged(path)
+    scalars, samples, test = fake_wandb.logged(path)
     assert scalars == {"valid/bleu": 1.5, "update": 5}
     assert samples == {"valid/translations": {"table": [["ä | \n", "", "c"]]}, "update": 5}
     assert test == {"test/BLEU": 2.5, "update": 9}
-    assert attention.pop("update") == 5
-    for kind, layers in zip(("encoder", "decoder", "cross"), kinds, strict=True):
-        picture = attention.pop(f"valid/attention_{kind}")
-        assert picture["size"] == list(heat_map(layers).shape[::-1])  # width, height
-        assert picture["caption"].endswith("Source: a b </s>\n\nTarget: <s> x y z </s>")
-    assert not attention
 
 
 def test_unknown_names_and_missing_packages_are_one_line(

@@ -11,7 +11,7 @@ import torch
 
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.micro_batches import micro_batches, split_places
+from transformer_mt.data.batching.micro_batches import micro_batches, split_batch
 from transformer_mt.data.batching.pair_sampling import PairSampler, Share
 from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_batch
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
@@ -138,7 +138,7 @@ class BatchIterator:
     def _share(self, step: int) -> Share:
         """This rank's share of an update, as it is stored."""
         batch = self.plan[step - 1]
-        parts = split_places(batch, self._world.size)[self._world.rank]
+        parts = split_batch(batch, self._world.size)[self._world.rank]
         places = np.concatenate(parts) if parts else np.zeros(1, np.int64)
         sizes = list(map(len, parts)) or [0]
         pairs = np.concatenate(batch.chunks)[places]

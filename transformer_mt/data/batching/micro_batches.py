@@ -15,17 +15,12 @@ from transformer_mt.kernels.shapes import padded_lengths, padded_sizes
 
 
 def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
-    """Splits the pairs of a global batch into shares with similar numbers of tokens.
+    """Splits a global batch into shares with similar numbers of tokens.
 
     Returns:
-        For each share, its non-empty parts of the batch's chunks.
+        For each share, its non-empty parts of the batch's chunks, as places in the batch, counted
+        over all chunks.
     """
-    pairs = np.concatenate(batch.chunks)
-    return [[pairs[part] for part in share] for share in split_places(batch, num_shares)]
-
-
-def split_places(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
-    """As ``split_batch``, but places in the batch, counted over all chunks, instead of pairs."""
     pairs = np.concatenate(batch.chunks)
     by_chunk = np.split(np.arange(len(pairs)), np.cumsum(list(map(len, batch.chunks)))[:-1])
     if num_shares == 1:
@@ -73,7 +68,8 @@ def micro_batches(
         world_size: Number of ranks.
         few_shapes: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
-    share = split_batch(batch, world_size)[rank]
+    pairs = np.concatenate(batch.chunks)
+    share = [pairs[places] for places in split_batch(batch, world_size)[rank]]
     if not share:
         placeholder = collate(batch.store, [np.zeros(1, np.int64)], few_shapes=few_shapes)
         placeholder.tgt_out.fill_(IGNORE_INDEX)

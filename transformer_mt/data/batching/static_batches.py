@@ -77,12 +77,11 @@ def buffered_batches(
     batch: GlobalBatch, shape: BufferShape, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
     """One rank's share of a global batch in buffers; an empty share is a buffer of dummies."""
-    shares = split_batch(batch, shape.parts * world_size)[rank::world_size]
-    empty = np.empty(0, np.int64)
+    pairs, none = np.concatenate(batch.chunks), np.empty(0, np.int64)
     return [
         buffer
-        for share in shares
-        for buffer in fill(batch.store, np.concatenate([empty, *share]), shape)
+        for share in split_batch(batch, shape.parts * world_size)[rank::world_size]
+        for buffer in fill(batch.store, pairs[np.concatenate([none, *share])], shape)
     ]
 
 
@@ -107,7 +106,7 @@ def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
 def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, int, int]:
     """Maximum source tokens, target tokens and pairs in a share of any batch."""
     lengths = [
-        batch.store.pair_lengths(np.concatenate(share))
+        batch.store.pair_lengths(np.concatenate(batch.chunks)[np.concatenate(share)])
         for batch in batches
         for share in split_batch(batch, num_shares)
         if share

@@ -17,21 +17,19 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from PIL import Image
 from tqdm import tqdm
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, dotted
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
-from transformer_mt.model.attention_maps import KINDS, AttentionMaps, heat_map
 from transformer_mt.registries import TRACKERS
 
 PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
 
-Values = Mapping[str, float | list[list[str]] | Image.Image | str]
-"""Numbers, tables, pictures and texts by ``<split>/<name>``."""
+Values = Mapping[str, float | list[list[str]]]
+"""Numbers and tables by ``<split>/<name>``."""
 
 log = logging.getLogger(__name__)
 
@@ -109,20 +107,6 @@ class Trackers:
         """Logs sample translations of a validation: source, reference, translation."""
         table = [["source", "reference", "translation"], *map(list, samples)]
         self._call("log", step, {"valid/translations": table})
-
-    def log_attention(self, step: int, maps: AttentionMaps) -> None:
-        """Logs attention weights of one sample, as a picture for each kind of attention."""
-        caption = (
-            "One map for each layer (rows) and head (columns). In a map, a column is a token that "
-            "is attended to, and a row the token that attends; in the decoder and in "
-            "cross-attention, the one that is predicted. Black is 1, white is 0.\n\n"
-            f"Source: {' '.join(maps.src)}\n\nTarget: {' '.join(maps.tgt)}"
-        )
-        values: dict[str, str | Image.Image] = {"valid/attention": caption}
-        for kind in KINDS:
-            picture = heat_map(maps.layers(kind)[0]).numpy()
-            values[f"valid/attention_{kind}"] = Image.fromarray(picture)
-        self._call("log", step, values)
 
     def close(self, finished: bool) -> None:
         """Closes all trackers, which write the rest."""

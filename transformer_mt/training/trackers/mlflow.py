@@ -8,7 +8,6 @@ import time
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
-from PIL.Image import Image
 
 from transformer_mt.training.trackers import PROJECT, TrackedRun, Values
 
@@ -35,15 +34,10 @@ class MlflowTracker:
         self.location = page if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
 
     def log(self, step: int, values: Values) -> None:
-        """Adds points to curves in the background; tables, pictures and texts are files."""
+        """Adds points to curves in the background; tables are files."""
         metrics = []
         for name, value in values.items():
-            if isinstance(value, Image):
-                path = f"attention/{step:08}_{name.rpartition('_')[2]}.png"
-                self._client.log_image(self._id, value, path)
-            elif isinstance(value, str):
-                self._client.log_text(self._id, value, f"attention/{step:08}.txt")
-            elif isinstance(value, list):
+            if isinstance(value, list):
                 table = io.StringIO()
                 csv.writer(table, lineterminator="\n").writerows(value)
                 self._client.log_text(self._id, table.getvalue(), f"translations/{step:08}.csv")

@@ -1,10 +1,8 @@
-"""TensorBoard: curves, sample translations, attention maps, and final scores of a run."""
+"""TensorBoard: curves, sample translations, and final scores of a run."""
 
 import re
 from dataclasses import asdict
 
-import numpy as np
-from PIL.Image import Image
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -38,15 +36,11 @@ class TensorBoardTracker:
         self._writer = SummaryWriter(folder, purge_step=run.steps_done + 1, flush_secs=1)
 
     def log(self, step: int, values: Values) -> None:
-        """Adds to the curves, tables, pictures and texts of these names."""
+        """Adds to the curves and tables of these names."""
         scores = {}
         for name, value in values.items():
             group, _, key = name.partition("/")
-            if isinstance(value, Image):
-                self._writer.add_image(name, np.asarray(value), step, dataformats="HW")
-            elif isinstance(value, str):
-                self._writer.add_text(name, _escape(value), step)
-            elif isinstance(value, list):
+            if isinstance(value, list):
                 rows = [" | ".join(map(_escape, row)) for row in value]
                 rows.insert(1, "--- | --- | ---")
                 self._writer.add_text(name, "\n".join(f"| {row} |" for row in rows), step)

@@ -5,8 +5,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from PIL.Image import Image
-
 from transformer_mt.training.trackers import PROJECT, TrackedRun, Values
 
 
@@ -42,7 +40,7 @@ class WandbTracker:
         self.location = upload if self._run.offline else self._run.url
 
     def log(self, step: int, values: Values) -> None:
-        """Adds to the curves, tables and pictures of these names."""
+        """Adds to the curves and tables of these names."""
         self._run.log({**converted(values, "wandb"), "update": step})
 
     def close(self, finished: bool) -> None:
@@ -70,7 +68,7 @@ class TrackioTracker:
         self.location = self._run.url or f"TRACKIO_DIR={store} trackio show"
 
     def log(self, step: int, values: Values) -> None:
-        """Adds to the curves, tables and pictures of these names."""
+        """Adds to the curves and tables of these names."""
         self._run.log(converted(values, "trackio"), step=step)
 
     def close(self, finished: bool) -> None:
@@ -79,12 +77,9 @@ class TrackioTracker:
 
 
 def converted(values: Values, package: str) -> dict[str, Any]:
-    """The values, with tables and captioned pictures as objects of the package."""
-    module, result = import_module(package), dict[str, Any](values)
-    caption = result.pop("valid/attention", None)
-    for name, value in result.items():
-        if isinstance(value, Image):
-            result[name] = module.Image(value, caption=caption)
-        elif isinstance(value, list):
-            result[name] = module.Table(columns=value[0], data=value[1:])
-    return result
+    """The values, with tables as objects of the package."""
+    table = import_module(package).Table
+    return {
+        name: table(columns=value[0], data=value[1:]) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
