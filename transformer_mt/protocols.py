@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob
+from transformer_mt.config import SourceConfig, TrainJob
 
 if TYPE_CHECKING:
     from transformer_mt import Evaluator, Translator
@@ -181,27 +181,6 @@ class SourceNoise(Protocol):
         Returns:
             A function that maps its text, without its tag, to one line with noise, which is not
             empty unless the text is.
-        """
-
-
-class Results(Protocol):
-    """Scores that ``mt-eval`` prints."""
-
-    def to_text(self) -> str:
-        """The scores for an 80-column terminal."""
-
-    def to_json(self) -> str:
-        """The scores as JSON."""
-
-
-class OwnScores(Protocol):
-    """Scores in place of the usual ones (``EVALUATIONS``); a public function."""
-
-    def __call__(self, job: EvaluateJob, /) -> Results:
-        """Computes the scores that a job asks for.
-
-        Raises:
-            InputError: As ``evaluate`` does.
         """
 
 

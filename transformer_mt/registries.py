@@ -110,17 +110,13 @@ PROTOCOLS: Registry = {
 }
 """``protocols`` of mt-eval."""
 
-EVALUATIONS: Registry = {
-    "robustness": PUBLIC["evaluate_robustness"],
-}
-"""Settings of mt-eval with scores of their own: ``protocols.OwnScores``."""
-
 REPORTS: Registry = {
+    "robustness": "transformer_mt.contrib.robustness.noise_scores:show_robustness",
     "report": "transformer_mt.contrib.report.reports:write_report",
     "attention": "transformer_mt.contrib.report.reports:show_attention",
 }
-"""Settings of mt-eval that write files, of which the first one given is called:
-``protocols.Report``."""
+"""Settings of mt-eval that write files or print other scores, of which the first one given is
+called: ``protocols.Report``."""
 
 MODEL_CARD_PICTURES: Registry = {
     "curves": "transformer_mt.contrib.report.charts:curve_image",

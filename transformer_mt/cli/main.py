@@ -7,7 +7,7 @@ import io
 import multiprocessing
 import os
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentError, ArgumentParser
 from collections.abc import Callable
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import replace
@@ -101,11 +101,11 @@ def translate(job: TranslateJob) -> None:
 def evaluate(job: EvaluateJob) -> None:
     """Prints the scores of translations, or what the job asks for in place of them."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
-        from transformer_mt.jobs.evaluate import results
+        from transformer_mt.jobs.evaluate import Evaluator
     if sys.stdout is None:
         raise InputError("standard output is closed: send the scores to a file, > FILE")
     with log_to(prefix="mt-eval: "):
-        for text in results(job):
+        for text in Evaluator(job).run():
             print(text, flush=True)
 
 
@@ -174,10 +174,14 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
             return run(to_job(config, command))
 
     with explained_errors(command, overrides), ExitStack() as stack:
-        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        parser.add_argument("--cfg", "-c")
         parser.add_argument("--config-dir", "-cd", type=Path)
         parser.add_argument("--config-name", "-cn")
-        given = parser.parse_known_args(flags)[0]
+        try:
+            given = parser.parse_known_args(flags)[0]
+        except ArgumentError as error:
+            raise UsageError(f"{error} (see --help)") from None
         if given.config_name and command == "train" and "model=auto" in overrides:
             raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
         added_dir = given.config_dir
@@ -194,7 +198,7 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
         run_hydra = hydra.main(str(config_dir(command)), command, version_base="1.3")(task)
-        if "--cfg=job" in flags or ("--cfg", "job") in pairwise(flags):
+        if given.cfg == "job":
             with redirect_stdout(io.StringIO()) as shown:
                 run_hydra()
             print(_without_null_fields(shown.getvalue()), end="")

@@ -73,8 +73,7 @@ class TranslateJob(Checked):
     """More models with the same vocabulary, whose probabilities are averaged with those of
     ``model``. The settings of ``model`` are used."""
     prefix: str | None = None
-    """File with forced beginnings of the translations, one per input line. The last word of a
-    beginning may be continued, unless a space follows it."""
+    """File with forced beginnings of the translations, one per input line."""
     score: str | None = None
     """Score the translations in this file, one per input line, instead of translating."""
     alignment: bool = False

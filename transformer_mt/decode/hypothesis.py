@@ -1,6 +1,5 @@
-"""Hypotheses of a search, their length penalty, and the prefixes that constrain them."""
+"""Hypotheses of a search, and their length penalty."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -8,20 +7,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Length = TypeVar("Length", float, "Tensor")
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The beginning of a translation: tokens, and then perhaps a word that may not be finished."""
-
-    tokens: Sequence[int] = ()
-    word: Sequence[Mapping[int, int]] = ()
-    """For each number of its characters, the tokens that may follow once so many are spelled, and
-    the number of characters that are spelled then; any token may follow the last character."""
-
-    def __len__(self) -> int:
-        """Number of tokens of the translation that it may take."""
-        return len(self.tokens) + len(self.word)
 
 
 @dataclass(frozen=True)

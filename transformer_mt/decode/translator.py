@@ -2,23 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.languages import word_separator
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
+from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engines.engine import Engine, Link
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
-from transformer_mt.decode.hypothesis import Hypothesis, Prefix, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
 from transformer_mt.decode.lines.long_lines import split_long
-from transformer_mt.decode.lines.prefixes import PrefixEncoder
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
 
@@ -192,8 +191,7 @@ class Translator:
         Args:
             lines: The lines; each may start with a tag (``with_tag``).
             nbest: Number of translations of each line.
-            prefixes: For each line, text that its translation starts with; may be empty. Its last
-                word may be continued, unless a space follows it.
+            prefixes: For each line, text that its translation starts with; may be empty.
             align: Whether to align the words of translations with those of the line.
             token_scores: Overrides the setting of the same name of this translator.
 
@@ -282,13 +280,25 @@ class Translator:
         sources = [(*tag_ids, *text) for text in texts]
         return [_Part(source, tag, "" if i else prefix) for i, source in enumerate(sources)]
 
-    @cached_property
-    def _prefix_encoder(self) -> PrefixEncoder:
-        return PrefixEncoder(self.tokenizer.tgt)
+    def _encode_prefix(self, part: _Part) -> list[int]:
+        """The token ids of a prefix.
 
-    def _encode_prefix(self, part: _Part) -> Prefix:
-        normalizer = self.normalizer.of_tag(part.tag)
-        return self._prefix_encoder.encode(part.prefix, normalizer, self.engine.max_tokens)
+        Raises:
+            InputError: It has characters outside the vocabulary, or too many tokens.
+        """
+        tokenizer, limit = self.tokenizer.tgt, self.engine.max_tokens
+        (ids,) = tokenizer.encode([self.normalizer.of_tag(part.tag).tgt(part.prefix)])
+        if UNK in ids:
+            raise InputError(
+                "a prefix has characters that are not in this model's vocabulary: "
+                f"{tokenizer.decode([ids])[0]!r}"
+            )
+        if len(ids) > limit:
+            raise InputError(
+                f"a prefix of {len(ids)} tokens exceeds the {limit} positions of this model: "
+                f"{part.prefix[:40]!r}…"
+            )
+        return ids
 
     def _translation(
         self, tag: str, hypothesis: Hypothesis, alignment: list[Link] | None

@@ -155,7 +155,7 @@ def read_scores(path: Path) -> list[Score] | None:
             if not has_types(row, types) or not "".join(map(str, row.values())).isprintable():
                 raise ValueError("not a score")
             values: dict[str, Any] = {key: row[key] for key in types}
-            values |= {"verbose": str(row.get("verbose_score", "")), "tag": row.get("tag", "")}
+            values |= {"verbose": str(row.get("verbose_score", "")), "tag": str(row.get("tag", ""))}
             scores.append(Score(**values))
     except FileNotFoundError:
         return None

@@ -1,7 +1,7 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -34,8 +34,8 @@ from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.model_folder import model_files
 from transformer_mt.progress_reporter import ProgressReporter
-from transformer_mt.protocols import OwnScores, Report
-from transformer_mt.registries import EVALUATIONS, REPORTS, SOURCE_METRICS
+from transformer_mt.protocols import Report
+from transformer_mt.registries import REPORTS, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 
 if TYPE_CHECKING:
@@ -47,41 +47,21 @@ _CHUNK_LINES = {"cpu": 256, "cuda": 16384}
 """Number of lines between two reports of progress, by type of device."""
 
 
-def evaluate(
-    job: EvaluateJob, on_scores: Callable[[Evaluation], None] = lambda _: None
-) -> Evaluation:
+def evaluate(job: EvaluateJob) -> Evaluation:
     """Scores a model on a test set, or files of translations; writes the files the job names.
 
     Args:
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
-        on_scores: Called with the result before the report is written, which may take a while.
 
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
             a metric is not available here, or the job is one of ``evaluate_robustness``.
     """
-    for key, path in EVALUATIONS.items():
-        function = path.rpartition(":")[2]
-        require(not getattr(job, key), f"{key}=true: call {function} instead of evaluate")
+    require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
     evaluator = Evaluator(job)
     for _ in evaluator.run():
-        on_scores(evaluator.evaluate())
+        pass
     return evaluator.evaluate()
-
-
-def results(job: EvaluateJob) -> Iterator[str]:
-    """Runs a job; yields what ``mt-eval`` prints, as soon as it is known.
-
-    Raises:
-        InputError: As ``evaluate`` does.
-    """
-    for key, path in EVALUATIONS.items():
-        if getattr(job, key):
-            score: OwnScores = resolve_name(path)
-            scores = score(job)
-            yield scores.to_json() if job.format == "json" else scores.to_text()
-            return
-    yield from Evaluator(job).run()
 
 
 class Evaluator:
@@ -121,7 +101,7 @@ class Evaluator:
     def run(self) -> Iterator[str]:
         """Scores and reports what the job asks for; yields what there is to print."""
         for key, path in REPORTS.items():
-            if getattr(self.job, key) is not None:
+            if getattr(self.job, key):
                 report: Report = resolve_name(path)
                 yield from report(self)
                 return

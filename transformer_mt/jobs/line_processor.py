@@ -12,7 +12,6 @@ from typing import Any
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.config.decode import search_settings
-from transformer_mt.data.subwords.tokenizer import UNK
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, tag_names
@@ -123,7 +122,6 @@ class LineProcessor:
         """Number of lines translated at a time."""
         self.languages = self._translator.languages(job.tag or "")
         """Source and target language of the lines."""
-        self._vocabulary_checked = False
         self._wrapped: LineTranslator = self._translator
         self._checks: dict[str, LineCheck] = {}
         self._messages = _UNUSUAL
@@ -198,7 +196,6 @@ class LineProcessor:
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
-        self._check_vocabulary(tagged)
         needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
         for number, source in enumerate(tagged if needs_tag or self._checks else (), first_line):
             tag, text = translator.split_tag(source)
@@ -222,21 +219,6 @@ class LineProcessor:
         if short := translator.short_translations - short_before:
             stats.add("short", None, short)
         return bytes(output)
-
-    def _check_vocabulary(self, lines: list[str]) -> None:
-        """Warns, once, if the vocabulary lacks most of the first lines."""
-        if self._vocabulary_checked:
-            return
-        translator = self._translator
-        encoded = translator.tokenizer.encode_sources(lines[:100], translator.normalizer)
-        pieces = [piece for line in encoded for piece in line]
-        self._vocabulary_checked = bool(pieces)
-        if pieces and 2 * (unknown := pieces.count(UNK)) >= len(pieces):
-            log.warning(
-                f"the model's vocabulary lacks {unknown:,} of the first {len(pieces):,} pieces of "
-                "the text, which it reads as <unk>: check the language of the text, and that the "
-                f"vocabulary in {self._request.folder} belongs to the model"
-            )
 
     def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:
         """The translations of lines, best first, or the scores of given ones."""

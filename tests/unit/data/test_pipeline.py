@@ -302,7 +302,7 @@ def test_a_file_size_limit(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> No
     """First a chunk cannot be written, then a file of the store."""
     prepare(job)
     job = changed(changed(job, "data.cleaning", max_tokens=90), "data", workers=2)
-    message = re.escape(f"cannot prepare the data (File too large: {job.cache_dir}/")
+    message = re.escape(f"cannot write the cache (File too large: {job.cache_dir}/")
     with file_size_limit(), input_error(message):
         prepare(job)
     with monkeypatch.context() as patch:
@@ -320,7 +320,7 @@ def test_a_file_size_limit(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
-    message = r"cannot prepare the data \(Not a directory: .*cache.*\): set cache_dir"
+    message = r"cannot write the cache \(Not a directory: .*cache.*\): set cache_dir"
     with input_error(message):
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
 

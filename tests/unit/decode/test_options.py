@@ -71,25 +71,6 @@ def test_prefixes(make: Make) -> None:
     assert best.text.startswith("the fox jumps")  # though it is longer than max_length
 
 
-def test_a_prefix_may_end_inside_a_word(make: Make, tokenizer: Tokenizer) -> None:
-    """Any pieces may spell its last word; a space ends the word."""
-    logits = {"</s>": -1.0, "umps": 1.0, "arn": 0.9, "x": 2.0, "▁b": 0.0, "▁": 0.0, "j": 0.0}
-    model = constant_model(tokenizer, logits)
-    translator = make(model, beam_size=3, max_extra_tokens=0)
-
-    def words(prefix: str) -> list[str]:
-        ((best,),) = translator.translate_nbest(["the dog"], 1, prefixes=[prefix])
-        return best.text.split()
-
-    assert words("the ju")[1].startswith("jumps")
-    assert words("the ba")[1].startswith("barn")
-    assert words("the b")[1].startswith("bx")
-    assert words("the barn")[1].startswith("barn")
-    assert words("the ba ")[1] == "ba"
-    sampled = make(sampling=True).translate_nbest(["the dog"], 9, prefixes=["the ju"])
-    assert all(t.text.startswith("the ju") for (best,) in [sampled] for t in best)
-
-
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5, "top_p": 0.9}])
 def test_samples_depend_on_the_line_only(make: Make, settings: dict[str, float]) -> None:
     lines = random_lines(14, 8)

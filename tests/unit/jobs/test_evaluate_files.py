@@ -24,7 +24,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation.comparison import Settings, TestSet, short_names
 from transformer_mt.evaluation.scores import to_json
-from transformer_mt.jobs.evaluate import evaluate
 from transformer_mt.jobs.line_processor import check_outputs
 
 GOOD = [
@@ -172,14 +171,6 @@ def test_outputs_must_be_different_files(folder: Path) -> None:
         check_outputs({"report": "x.html", "attention_output": f"{folder}/x.html"}, [])
     os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
     check_outputs({"report": "pipe", "attention_output": "pipe"}, [])
-
-
-def test_scores_are_passed_on_before_the_report_is_written(folder: Path) -> None:
-    page, seen = folder / "page", []
-    job = EvaluateJob(**TWO, report=str(page), bootstrap=0)
-    result = evaluate(job, lambda found: seen.append((found, page.exists())))
-    assert seen == [(result, False)]
-    assert "<h1>bad, good</h1>" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Scores of a model under noise: the test set as it is, and with each kind on all source lines."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
@@ -35,7 +35,7 @@ class NoiseScores:
 
 
 class NoiseTable(list[NoiseScores]):
-    """Scores of all kinds of noise, tag by tag; the ``Results`` of ``mt-eval robustness=true``."""
+    """Scores of all kinds of noise, tag by tag."""
 
     def to_text(self) -> str:
         """A table, or one for each tag, with the difference to the clean source in brackets."""
@@ -71,7 +71,16 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
     Raises:
         InputError: As ``evaluate`` does.
     """
-    evaluator = Evaluator(replace(job, robustness=True))  # which is checked
+    return _score(Evaluator(replace(job, robustness=True)))  # which is checked
+
+
+def show_robustness(evaluator: Evaluator) -> Iterator[str]:
+    """Scores the job's model with noise, too: a ``Report``."""
+    table = _score(evaluator)
+    yield table.to_json() if evaluator.job.format == "json" else table.to_text()
+
+
+def _score(evaluator: Evaluator) -> NoiseTable:
     settings = evaluator.settings(metrics=METRICS, protocols=())
     lines = evaluator.test.split_source()
     sources = noisy_sources(lines)

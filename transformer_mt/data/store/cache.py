@@ -48,11 +48,11 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
                         build(unfinished)
     except OSError as error:
         raise InputError(
-            f"cannot prepare the data ({format_os_error(error)}): set cache_dir to a writable "
-            "folder with enough free space"
+            f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME, "
+            "to a writable folder with enough free space"
         ) from error
     shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
 
 
 def _log_waiting() -> None:
-    log.info("waiting for another process that is preparing the same data")
+    log.info("waiting for another process that is preparing the same")

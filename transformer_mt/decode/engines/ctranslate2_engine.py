@@ -40,7 +40,7 @@ from transformer_mt.decode.engines.engine import (
     max_output_tokens,
     max_tokens,
 )
-from transformer_mt.decode.hypothesis import Hypothesis, Prefix, length_penalty
+from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.errors import require_utf8
 from transformer_mt.kernels import hardware
 
@@ -174,7 +174,7 @@ class CTranslate2Engine:
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[Prefix] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.decode.hypothesis import Hypothesis, Prefix
+from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.errors import InputError
 
 TokenPair = tuple[list[int], list[int]]
@@ -45,7 +45,7 @@ class Engine(Protocol):
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[Prefix] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
@@ -55,7 +55,7 @@ class Engine(Protocol):
             sources: Token ids of each sentence, without special symbols.
             nbest: Number of hypotheses to return for each sentence; at most ``beam_size``, unless
                 they are samples.
-            prefixes: The beginning of each translation; may be empty.
+            prefixes: Token ids that each translation begins with; may be empty.
             token_scores: Whether ``Hypothesis.token_log_probs`` is needed.
 
         Returns:

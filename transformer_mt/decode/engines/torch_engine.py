@@ -21,7 +21,7 @@ from transformer_mt.decode.engines.engine import (
     max_tokens,
 )
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
-from transformer_mt.decode.hypothesis import Hypothesis, Prefix
+from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import NAN_MESSAGE, ConstrainedStep, StepFunction
@@ -122,7 +122,7 @@ class TorchEngine:
         self,
         sources: Sequence[list[int]],
         nbest: int,
-        prefixes: Sequence[Prefix] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
         *,
         token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
@@ -139,7 +139,7 @@ class TorchEngine:
             step: StepFunction = ModelStep(self.models, src, beams)
             if config.min_length or config.no_repeat_ngram or prefixes is not None:
                 min_lengths = [min(config.min_length, limits[i]) for i in batch]
-                own = [Prefix() if prefixes is None else prefixes[i] for i in batch]
+                own = [[] if prefixes is None else prefixes[i] for i in batch]
                 step = ConstrainedStep(step, own, min_lengths, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
-from transformer_mt.decode.search.step_function import StepFunction, allow_only
+from transformer_mt.decode.search.step_function import StepFunction, force
 
 _NUCLEUS_SIZE = 512
 """Tokens that usually hold ``top_p`` of the probability; the whole vocabulary is sorted only where
@@ -56,7 +56,7 @@ def sample(
         model.reserve(1)
         log_probs = model.step(tokens)
         full = [row for row, i in enumerate(active) if max_lengths[i] == t]
-        allow_only(log_probs, [(row, j, [eos]) for row in full for j in range(log_probs.shape[1])])
+        force(log_probs, [(row, j, eos) for row in full for j in range(log_probs.shape[1])])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,

@@ -6,13 +6,11 @@ out gets −∞; the others keep their log-probabilities, without rescaling.
 Shapes: B sentences, W beams, V vocabulary.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
-
-from transformer_mt.decode.hypothesis import Prefix
 
 NAN_MESSAGE = (
     "the model's output is not a number: its weights are damaged, or its training diverged"
@@ -50,7 +48,7 @@ class ConstrainedStep:
 
     Args:
         model: The step function.
-        prefixes: What each translation starts with.
+        prefixes: Token ids that each translation starts with.
         min_lengths: Minimum number of tokens of each translation, end symbol not counted.
         no_repeat_ngram: Size of n-grams that may not occur twice, except in the prefix; 0 allows
             all.
@@ -62,7 +60,7 @@ class ConstrainedStep:
     def __init__(
         self,
         model: StepFunction,
-        prefixes: Sequence[Prefix],
+        prefixes: Sequence[Sequence[int]],
         min_lengths: Sequence[int],
         no_repeat_ngram: int,
         eos: int,
@@ -99,18 +97,17 @@ class ConstrainedStep:
         """Rules out tokens that do not continue the prefix, or that would complete an n-gram a
         second time, in place: [B, W, V].
         """
-        allowed: list[tuple[int, int, Collection[int]]] = []
+        forced: list[tuple[int, int, int]] = []
         blocked: list[tuple[int, int, int]] = []
         for row, prefix in enumerate(self._prefixes):
             for index, beam in enumerate(self._tokens[row]):
-                continuations = allowed_tokens(prefix, beam)
-                if continuations is not None:
-                    allowed.append((row, index, continuations))
+                if len(beam) < len(prefix):
+                    forced.append((row, index, prefix[len(beam)]))
                 # Sampling continues after the end, to no effect.
                 elif self._no_repeat_ngram and self._eos not in beam:
                     repeating = repeating_tokens(beam, self._no_repeat_ngram)
                     blocked += [(row, index, token) for token in repeating]
-        allow_only(log_probs, allowed)
+        force(log_probs, forced)
         if blocked:
             log_probs[tuple(torch.tensor(blocked, device=log_probs.device).T)] = -torch.inf
 
@@ -137,29 +134,15 @@ class ConstrainedStep:
         self._tokens = [self._tokens[row] for row in sentences]
 
 
-def allowed_tokens(prefix: Prefix, tokens: Sequence[int]) -> Collection[int] | None:
-    """The tokens that a prefix allows to follow a translation; None allows every one."""
-    start, word = len(prefix.tokens), prefix.word
-    if len(tokens) < start:
-        return [prefix.tokens[len(tokens)]]
-    spelled = 0  # characters
-    for token in tokens[start : start + len(word)]:
-        spelled = word[spelled].get(token, spelled) if spelled < len(word) else spelled
-    return word[spelled] if spelled < len(word) else None
-
-
-def allow_only(log_probs: Tensor, allowed: Sequence[tuple[int, int, Collection[int]]]) -> None:
-    """Rules out, in place, all tokens but the allowed ones of each beam that has any.
+def force(log_probs: Tensor, forced: Sequence[tuple[int, int, int]]) -> None:
+    """Rules out, in place, all other tokens of some beams.
 
     Args:
         log_probs: [B, W, V].
-        allowed: Sentence, beam and its tokens.
+        forced: Sentence, beam and its token.
     """
-    if allowed:
-        sizes = torch.tensor([len(tokens) for *_, tokens in allowed])
-        places = torch.tensor([place for *place, _ in allowed]).repeat_interleave(sizes, 0)
-        tokens = torch.tensor([token for *_, tokens in allowed for token in tokens])
-        rows, beams, tokens = (x.to(log_probs.device) for x in (*places.T, tokens))
+    if forced:
+        rows, beams, tokens = torch.tensor(forced, device=log_probs.device).T
         kept = log_probs[rows, beams, tokens]
         log_probs[rows, beams] = -torch.inf
         log_probs[rows, beams, tokens] = kept

@@ -16,7 +16,6 @@ from support.search_tables import (
     score,
 )
 
-from transformer_mt.decode.engines import engine
 from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.step_function import ConstrainedStep
@@ -48,8 +47,7 @@ def test_wide_beam_equals_enumeration(
     table = Table(table.seed, min(table.vocab_size, 4), table.eos_cost, ruled_out=0.0)
     width = sum((table.vocab_size - 1) ** length for length in range(limit + 1))
     size = len(min_lengths)
-    prefixes = [engine.Prefix()] * size
-    model = ConstrainedStep(TableModel(table, range(size)), prefixes, min_lengths, n, EOS)
+    model = ConstrainedStep(TableModel(table, range(size)), [[]] * size, min_lengths, n, EOS)
     found = constrained(model, [limit] * size, width, alpha)
     for sentence, (min_length, hypotheses) in enumerate(zip(min_lengths, found, strict=True)):
         possible = all_translations(table.of(sentence), table.vocab_size, limit)
@@ -68,7 +66,7 @@ def test_prefix_is_forced_and_scored(
 ) -> None:
     """After it, the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
-    model = ConstrainedStep(TableModel(table, [0]), [engine.Prefix(prefix)], [0], 0, EOS)
+    model = ConstrainedStep(TableModel(table, [0]), [prefix], [0], 0, EOS)
     (found,) = constrained(model, [6], beam_size, alpha)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
     after = TableModel(lambda sentence, tokens: table(sentence, (*prefix, *tokens)), [0])
@@ -86,7 +84,6 @@ def test_constraints_follow_their_sentence_when_others_leave_the_batch() -> None
     def row(_: int, prefix: Prefix) -> list[float]:
         return [-99.0, -0.5, -1.0, -2.0]  # ends as soon as it may
 
-    prefixes = [engine.Prefix()] * 4
-    model = ConstrainedStep(TableModel(row, range(4)), prefixes, [0, 3, 1, 2], 0, EOS)
+    model = ConstrainedStep(TableModel(row, range(4)), [[]] * 4, [0, 3, 1, 2], 0, EOS)
     found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
     assert [best[0].tokens for best in found] == [[], [2, 2, 2], [2], [2, 2]]
