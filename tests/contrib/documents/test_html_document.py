@@ -93,6 +93,7 @@ def test_untranslated(page: str) -> None:
         ("<b>one</b>/<i>two</i><code>x</code>", "<b>ONE</b>/<i>TWO</i><code>x</code>"),
         ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
         ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
+        ("&bull; <a>a</a>&nbsp;&middot; <b>b</b>", "&bull; <a>A</a>&nbsp;&middot; <b>B</b>"),
         ("<HTML LANG=en><P>one <x-y>two</x-y></P>", "<HTML LANG=de><P>ONE <x-y>TWO</x-y></P>"),
         ("<p>Use {xi} or <b>{xj}</b>.", "<p>USE {xi} OR <b>{xj}</b>."),  # as codes of a line
     ],

@@ -1,6 +1,7 @@
 """HTML pages: which of their text is translated, and in what units."""
 
 import re
+from html import unescape
 
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.contrib.documents.document import MarkupDocument, Piece
@@ -17,7 +18,7 @@ _KEPT = re.compile(
     "code|iframe|kbd|math|noembed|noframes|object|pre|samp|script|style|svg|textarea|tt|var|xmp"
 )
 """Elements whose content is not translated."""
-_SEPARATOR = re.compile(r"(?:\s|&nbsp;)*[|·•](?:\s|&nbsp;)*")
+_SEPARATOR = re.compile(r"\s*[|¦·•]+\s*")
 """Text between the links of a menu; it ends a unit."""
 
 
@@ -46,7 +47,7 @@ class HtmlDocument(MarkupDocument):
             elif kind == "closing" and name in open_elements:
                 while open_elements.pop() != name:
                     continue
-            if kind == "text" and not kept and not _SEPARATOR.fullmatch(token.raw):
+            if kind == "text" and not kept and not _SEPARATOR.fullmatch(unescape(token.raw)):
                 pieces.append(self.add_text(token.raw))
                 continue
             if kind in ("opening", "empty") and not kept:
