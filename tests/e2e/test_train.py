@@ -448,7 +448,7 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(train: Start, tmp_pa
         (["model.d_ff=64", "model.norm=pre"], "leave out model.d_ff=64, model.norm=pre"),
         (["data.normalization=nfc"], "leave out data.normalization=nfc"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
-        (["train.init_from={corpus}"], "there is no model.safetensors"),
+        (["train.init_from={corpus}"], " is not a model folder; a repository"),
     ],
 )
 def test_fine_tuning_of_an_incompatible_model_is_refused(

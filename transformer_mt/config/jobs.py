@@ -112,6 +112,8 @@ class TranslateJob(Checked):
             not self.alignment or self.format == "jsonl",
             "alignment=true needs format=jsonl: text cannot hold alignments",
         )
+        message = "beam_size applies to beam search: it cannot be used with sampling=true"
+        require(not self.sampling or self.beam_size is None, message)
         if self.score is not None:
             for key, used in (
                 ("prefix", self.prefix is not None),

@@ -28,6 +28,8 @@ _SOURCES = {name: kind for kind in SOURCE_FIELDS for name in kind.split("+")}
 def explain(error: Exception, overrides: Sequence[str], command: Command) -> str:
     """Explains why a configuration could not be composed, from the exception of a library."""
     if isinstance(error, OverrideParseException):
+        if "=" not in error.override:
+            return f"{error.override!r} is not KEY=VALUE, such as input=FILE or model=FOLDER"
         return (
             f"cannot parse {error.override!r}: write KEY=VALUE with matching brackets, and quotes "
             "around a value with characters other than letters, digits, / . - _: "
@@ -54,7 +56,9 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
 
 def without_class_names(message: str) -> str:
     """A message of OmegaConf about an unknown key, without the name of our dataclass."""
-    message = re.sub(r"Key '(\w+)' not in 'SourceConfig'", r"a data source has no '\1'", message)
+    kinds = ", ".join(SOURCE_FIELDS)
+    known = rf"a data source has no '\1', but one of: {kinds}"
+    message = re.sub(r"Key '(\w+)' not in 'SourceConfig'", known, message)
     return re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
 
 

@@ -278,8 +278,8 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(
-            f"{job.model} has no {subset} set (data.{subset}): set testset=NAME, or source=FILE "
-            "with 'references=[FILE]'"
+            f"{job.model} has no {subset} set, or no longer its files: set testset=NAME, or "
+            "source=FILE with 'references=[FILE]'"
         )
     for source in sources:
         for path in source.paths.values():

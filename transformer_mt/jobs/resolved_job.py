@@ -31,8 +31,8 @@ def resolved(job: TrainJob) -> TrainJob:
     require_given(bool(data.train), "data.train has no sources; mt-train --help shows examples")
     require_given(
         bool(data.valid) or data.valid_pairs is not None,
-        "data.valid has no sources: name some, or set data.valid_pairs=2000 to take validation "
-        "pairs out of data.train; mt-train --help shows examples",
+        "data.valid has no sources: name some, or set data.valid_pairs=2000, or a share such as "
+        "0.05, to take pairs out of data.train; mt-train --help shows examples",
     )
     job = _with_absolute_paths(job)
     for key, value in dotted(asdict(job)).items():  # config.yaml will have them
@@ -91,7 +91,8 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     job = replace(job, train=replace(job.train, init_from=reference))
     folder = model_folder.locate(reference, job.cache_dir)
     if not (folder / run_layout.WEIGHTS).exists():
-        raise InputError(f"train.init_from={reference}: there is no {run_layout.WEIGHTS}")
+        hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
+        raise InputError(f"train.init_from={reference} is not a model folder; {hint}")
     tokenizer, trained = model_folder.load_tokenizer(folder)
     vocabulary = str(folder / run_layout.TOKENIZER if tokenizer.tgt is tokenizer else folder)
     if job.tokenizer.path not in (None, vocabulary):

@@ -196,8 +196,8 @@ class Trainer:
                 self._validate(signals)
         elif self._latest_metrics:  # the record may have been lost with the process
             self._monitor.log_validation(state.step, ValidationResult(self._latest_metrics))
-        self._accounted = time.perf_counter()
-        while not criteria.should_stop(state):
+        self._accounted, stop_requested = time.perf_counter(), False
+        while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
             stop_requested = self._train_until_break(batches, signals)
             if criteria.logs(state):
@@ -207,11 +207,11 @@ class Trainer:
             if stop_requested or validates or criteria.interval(state) > interval:
                 with self._monitor.paused():
                     self._save()
-                    if stop_requested:  # some rank received a signal
-                        self.checkpoints.wait()
-                        raise StoppedError(max(self._world.gather(signals.received or 0)))
-                    if validates:
+                    if validates and not stop_requested:
                         self._validate(signals)
+        if self._world.any(signals.received is not None):  # perhaps since the last update
+            self.checkpoints.wait()
+            raise StoppedError(max(self._world.gather(signals.received or 0)))
 
     def _train_until_break(self, batches: Batches, signals: Signals) -> bool:
         """Trains until something is due after an update, or a signal arrives; whether one did."""

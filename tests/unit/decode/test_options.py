@@ -156,6 +156,6 @@ def test_settings_of_a_job_and_of_a_folder() -> None:
             assert given[field.name] == (field.type | None, None)
         else:
             assert given[field.name] == (field.type, field.default)
-    job = search_settings(TranslateJob(model="x", sampling=True, seed=3, beam_size=2))
-    expected = DecodeConfig(sampling=True, seed=3, beam_size=2, length_penalty=1.0)
+    job = search_settings(TranslateJob(model="x", sampling=True, seed=3))
+    expected = DecodeConfig(sampling=True, seed=3, beam_size=7, length_penalty=1.0)
     assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(job) == expected

@@ -184,7 +184,7 @@ def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[s
     assert str(model.parent / "ref") in error_of(capsys, model=str(model))
     change_data(model, test=[])
     message = error_of(capsys, model=str(model))
-    assert message.startswith(f"{model} has no test set (data.test): set testset=NAME")
+    assert message.startswith(f"{model} has no test set, or no longer its files: set testset=NAME")
 
 
 def test_settings_are_chosen_on_the_validation_set(

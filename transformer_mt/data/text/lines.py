@@ -145,6 +145,9 @@ def _refuse_compressed(first: bytes, name: str) -> None:
 
 def _damaged(name: str, line: int, error: Exception) -> InputError:
     """The error of a file that cannot be read beyond a line, by one of ``_READ_ERRORS``."""
+    if line == 0 and Path(name).suffix in COMPRESSED:
+        message = f"{name} is not a {Path(name).suffix} file ({error}): rename it, or copy it again"
+        return InputError(message)
     return InputError(
         f"{name}: damaged or incomplete after line {line} ({error}): copy or download it again"
     )
