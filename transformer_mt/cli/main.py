@@ -208,7 +208,7 @@ def _run_with_hydra(command: Command, run: Run, flags: list[str], overrides: lis
 
 def _without_null_fields(text: str) -> str:
     """A configuration in YAML without the fields that its data sources leave open."""
-    values = yaml.safe_load(text)  # OmegaConf would undo the escapes of ${
+    values = yaml.safe_load(text)
     if not isinstance(values, dict):  # of --package train.seed
         return text
     data = values.get("data", values)  # --package data has no such level

@@ -55,4 +55,4 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
 
 
 def _log_waiting() -> None:
-    log.info("waiting for another process that is preparing the same")
+    log.info("waiting for another process that writes the same cache entry")
