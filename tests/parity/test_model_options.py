@@ -1,6 +1,5 @@
 """Models with each setting: engines and exports agree with PyTorch, or refuse, as documented."""
 
-import re
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +10,6 @@ import torch
 from omegaconf import OmegaConf
 from support.errors import input_error
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, write_model
-from support.paths import ROOT
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -25,20 +23,26 @@ from transformer_mt.model.transformer import Transformer
 
 SMALL: dict[str, Any] = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_ff": 24}
 """Not in the table, and faster."""
-
-
-def table() -> dict[str, list[str]]:
-    """The settings of each row, and its entries: PyTorch, CTranslate2, transformers."""
-    page = (ROOT / "transformer_mt/cli/README.md").read_text(encoding="utf-8")
-    _, rows = page.split("| settings | `engine=torch` |", 1)
-    cells = [line.split(" | ") for line in rows.split("\n\n")[0].splitlines()[2:]]
-    return {
-        " ".join(re.findall(r"`(.+?)`", row[0])): [c.strip(" |") for c in row[1:]] for row in cells
-    }
-
-
-TABLE = table()
-"""That of ``cli/README.md``."""
+TABLE = {
+    "": ["yes", "yes", "MarianMT"],
+    "norm=pre": ["yes", "yes", "Pegasus"],
+    "positions=learned": ["yes", "yes", "no"],
+    "positions=learned norm=pre": ["yes", "yes", "Pegasus"],
+    "d_k=32 d_v=32": ["yes", "no", "MarianMT"],
+    "d_k=128": ["yes", "no", "no"],
+    "attention_bias=true": ["yes", "yes", "MarianMT"],
+    "activation=swish": ["yes", "yes", "MarianMT"],
+    "activation=gelu": ["yes", "yes", "MarianMT"],
+    "layer_norm_eps=1e-5": ["yes", "yes", "MarianMT"],
+    "tied_embeddings=decoder": ["yes", "yes", "MarianMT"],
+    "tied_embeddings=none": ["yes", "yes", "MarianMT"],
+    "tied_embeddings=decoder norm=pre": ["yes", "yes", "no"],
+    "tied_embeddings=none norm=pre": ["yes", "yes", "no"],
+    "scale_embeddings=false": ["yes", "yes", "MarianMT"],
+    "output_bias=true": ["yes", "yes", "MarianMT"],
+    "attention_dropout=0.1 activation_dropout=0.1": ["yes", "yes", "MarianMT"],
+}
+"""Each setting, in PyTorch, CTranslate2 and transformers."""
 COMBINATIONS = {
     "d_k=3 d_v=5 num_decoder_layers=2": ["yes", "no", "MarianMT"],
     "d_k=8 d_v=2 norm=pre num_encoder_layers=3": ["yes", "no", "Pegasus"],
