@@ -95,7 +95,7 @@ def wandb_curves(folder: Path) -> Curves:
                 tables |= {value for key, value in row.items() if key.endswith("._type")}
     assert len(runs) == 1
     assert exits[-1] == 0  # the one that was killed may have none
-    assert tables == {"table-file", "image-file"}
+    assert tables == {"table-file"}
     return curves
 
 
