@@ -232,6 +232,9 @@ class EvaluateJob(Checked):
             require(name not in SOURCE_METRICS, message)
 
     def _check_test_set(self) -> None:
+        for key in ("hypotheses", "references"):
+            paths = getattr(self, key)
+            require(len(set(map(expand_user, paths))) == len(paths), f"{key} lists a file twice")
         require(
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",
@@ -258,10 +261,6 @@ class EvaluateJob(Checked):
         require_given(
             bool(self.references) or bool(self.testset),
             "hypotheses need references: set 'references=[FILE]' or testset=NAME",
-        )
-        require(
-            len(set(map(expand_user, self.hypotheses))) == len(self.hypotheses),
-            "hypotheses lists a file twice: each system needs its own file",
         )
         require(
             not self.testset or self.langs is not None,

@@ -21,9 +21,6 @@ _HINTS = {
 }
 """What to write instead, by a word of the message."""
 
-_SOURCES = {name: kind for kind in SOURCE_FIELDS for name in kind.split("+")}
-"""Fields that choose a kind of data source, with the kind."""
-
 
 def explain(error: Exception, overrides: Sequence[str], command: Command) -> str:
     """Explains why a configuration could not be composed, from the exception of a library."""
@@ -86,8 +83,9 @@ def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
         overrides: Its arguments.
     """
     group, _, leaf = key.rpartition(".")
-    if command == "train" and group in ("", "data") and leaf in _SOURCES:
-        fields = ", ".join(f"{name}: FILE" for name in _SOURCES[leaf].split("+"))
+    kinds = [kind.split("+") for kind in SOURCE_FIELDS if leaf in kind.split("+")]
+    if command == "train" and group in ("", "data") and kinds:
+        fields = ", ".join(f"{name}: FILE" for name in kinds[0])
         return f"; a data source is written 'data.train=[{{{fields}}}]'"
     if command == "train" and group == "decode" and leaf in setting_names("translate"):
         return f"; it is a setting of mt-translate, {leaf}=VALUE"

@@ -98,6 +98,7 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"references": []}, "hypotheses need references"),
         ({"references": [], "testset": "wmt14"}, "testset=wmt14 exists for several language pairs"),
         ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
+        ({"references": ["r", "./r", "r"]}, "references lists a file twice"),
         ({"beam_size": 2}, "beam_size needs model=FOLDER"),
         ({"subset": "valid"}, "subset needs model=FOLDER"),
         ({"engine": "torch"}, "engine needs model=FOLDER"),
