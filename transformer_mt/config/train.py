@@ -181,8 +181,7 @@ class TrainJob(Checked):
     trackers: list[str] = one_of(TRACKERS, default=["tensorboard"])
     """Record the run with these experiment trackers as well. Each but ``tensorboard`` needs the
     package of its name: ``pip install wandb``. They record everything in ``metrics.jsonl``, plus
-    hyper-parameters, translations and attention images; a tracker that fails never stops
-    training."""
+    hyper-parameters and translations; a tracker that fails never stops training."""
     data: DataConfig = field(default_factory=DataConfig)
     """Training, validation and test data, and its cleaning."""
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

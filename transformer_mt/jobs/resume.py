@@ -123,8 +123,8 @@ def check(
     if data is None:
         return "started"
     recorded, changed_data = _recorded_checksums(run_dir), set[str]()
-    for key, checksum in data.fingerprints.items():
-        if recorded.get(key, checksum) != checksum:  # older versions recorded fewer
+    for key in (*_DATA, "test"):  # of which older versions recorded fewer
+        if key in recorded and recorded[key] != data.fingerprints.get(key):
             changed_data.add(key)
     for key, name in _DATA.items():
         if key in changed_data:

@@ -7,6 +7,7 @@ import pytest
 from support.documents import capitals, parsed, tags
 
 from transformer_mt.contrib.documents.html_document import HtmlDocument
+from transformer_mt.errors import InputError
 
 
 def translated(page: str, *, reverse: bool = False) -> str:
@@ -30,7 +31,7 @@ PAGE = """<!DOCTYPE html>
   <img src="boat.png" alt='A "boat"'> <input placeholder=Search aria-label="Search here">
   <p>Call <code>sail(<i>fast</i>)</code>, or {name} at https://boats.org/.</p>
   <p><i class="icon"></i> 1 &lt; 2 and <!-- why? --> so on</p>
-  <pre>  a  <b>b</b></pre><td>5.1</td><svg><text>no</text></svg>
+  <pre>  a  <b>b</b></pre><td>os.path</td><svg><text>no</text></svg>
 </body>
 </html>
 """
@@ -61,15 +62,12 @@ def test_a_page() -> None:
         "<p class='a notranslate'>text</p>",
         "<p lang=fr>texte</p>",
         "<script>text",
-        "<script src=a /><STYLE>p</p></Style><script>'<p>text</p>'</script>\n",
         "<!-- text",
         "5 <![CDATA[ text",
         "5 <?php text <p>",
-        "<p>12:30 &amp; 5 %</p><td>§ 5 ()</td><p title=''>\ufeff</p>",
+        "<p>12:30 &amp; 5 %</p><td>module.function()</td><p title=''>\ufeff</p>",
         "<code>text</code><textarea>text</textarea><math><mtext>text</mtext></math>",
         "<a href=text",
-        "<p>\n<![broken[ x ]]>",
-        "<p class='x'\" title=>5</p><p id=a title='a>",
     ],
 )
 def test_untranslated(page: str) -> None:
@@ -79,13 +77,8 @@ def test_untranslated(page: str) -> None:
 @pytest.mark.parametrize(
     ("page", "expected"),
     [
-        (
-            "<ul><li translate=no>no</ul><p>a</li></b> b",
-            "<ul><li translate=no>no</ul><p>A</li></b> B",
-        ),
-        ("<P CLASS=notranslate>no</P><IMG ALT=a>", '<P CLASS=notranslate>no</P><IMG ALT="A">'),
-        ('<p class=a"b>one</p>', '<p class=a"b>ONE</p>'),
-        ("<b>I</b> (<i>see</i>).<a>#</a>", "<b>I</b> (<i>SEE</i>).<a>#</a>"),
+        ("<body translate=no><p>a<p translate=yes>b", "<body translate=no><p>a<p translate=yes>B"),
+        ("<li translate=no>no<li>yes", "<li translate=no>no<li>YES"),
         ("See <span translate=no>Foo</span> now", "SEE <span translate=no>Foo</span> NOW"),
         ("<b>one<p>two</b> three</p>", "<b>ONE<p>TWO</b> THREE</p>"),
         ("a < b, <3 </ x> &lt;p> &notit; &", "A &lt; B, &lt;3 </ x> &lt;P&gt; ¬IT; &amp;"),
@@ -93,16 +86,16 @@ def test_untranslated(page: str) -> None:
         ("<b>one</b>/<i>two</i><code>x</code>", "<b>ONE</b>/<i>TWO</i><code>x</code>"),
         ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
         ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
-        ("&bull; <a>a</a>&nbsp;&middot; <b>b</b>", "&bull; <a>A</a>&nbsp;&middot; <b>B</b>"),
         ("<HTML LANG=en><P>one <x-y>two</x-y></P>", "<HTML LANG=de><P>ONE <x-y>TWO</x-y></P>"),
         ("<p>Use {xi} or <b>{xj}</b>.", "<p>USE {xi} OR <b>{xj}</b>."),  # as codes of a line
+        ("text\ud8ff", "TEXT?"),
     ],
 )
 def test_units(page: str, expected: str) -> None:
     assert translated(page) == expected
 
 
-NO_BREAK = ["&nbsp;", "&#160;", "&#xA0;", "\xa0", "\u202f", "\u3000"]
+NO_BREAK = ["&nbsp;", "&#160;", "&#xA0;", "&NonBreakingSpace;", "\xa0", "\u202f", "\u3000"]
 
 
 @pytest.mark.parametrize("space", NO_BREAK)
@@ -133,8 +126,8 @@ def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
     assert text == "<p>one <b>two</b></p>\n<p>drei</p>"
     assert failed == [first]
     assert document.line_number(second.start) == 2
-    opening, _ = first.codes
-    assert document.place(opening) == "<b> in line 1"
+    opening, closing = first.codes
+    assert document.place(opening) == document.place(closing) == "<b> in line 1"
     assert document.place(f"2{opening}") == "<b> in line 1"
     assert document.place("{name}") == "{name}"
 
@@ -145,8 +138,12 @@ def test_a_model_of_several_languages_translates_all() -> None:
     assert [unit.line for unit in units] == ["One <xe>two</xe>"]
 
 
+def test_a_broken_declaration_is_one_line() -> None:
+    with pytest.raises(InputError, match="line 2: unknown status keyword"):
+        parsed(HtmlDocument, "<p>\n<![broken[ x ]]>")
+
+
 def test_any_number_of_elements() -> None:
     assert len(parsed(HtmlDocument, "<p>Some <b>text</b> here" * 2000).units) == 2000
-    page = "one <code>x</code> <b>two</b> and " * 50
+    page = "one <code>x</code> <b>two</b> and " * 500
     assert tags(translated(page)) == tags(page)
-    assert tags(translated("one <b>two</b> and " * 500)) == tags("one <b>two</b> and " * 500)

@@ -47,13 +47,19 @@ def translated(content: bytes) -> TranslatedDocument:
     return document.write([translations[0].text for translations in best])
 
 
+def test_a_file_without_a_header() -> None:
+    content = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
+    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n'
+    assert translated(content).content == expected
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         ('msgid "one"\nmsgstr ""\n', 'msgid "one"\nmsgstr "ONE"\n'),
         ('msgctxt "a"\nmsgid "b"\nmsgstr ""\n', 'msgctxt "a"\nmsgid "b"\nmsgstr "B"\n'),
         ('#: a.c:5\n#, fuzzy, c-format\n#| msgid "on"\nmsgid "one"\nmsgstr "x"\n',
-         '#: a.c:5\n#, c-format\n#| msgid "on"\nmsgid "one"\nmsgstr "ONE"\n'),
+         '#: a.c:5\n#, c-format\nmsgid "one"\nmsgstr "ONE"\n'),
         ('msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] ""\nmsgstr[1] ""\n',
          'msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] "ONE"\nmsgstr[1] "%d ONES"\n'),
         ('msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] ""\n',
@@ -105,7 +111,8 @@ def test_what_has_no_translation_stays() -> None:
     [
         (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
         (b"/etc/hostname", r"Syntax error in po file \(line 1\)"),
-        (b"\xff", "cannot be read as utf-8: .* convert it to UTF-8"),
+        (b"\xff", "not valid UTF-8: convert it, msgconv"),
+        (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it, msgconv"),
         (HEADER.replace(": de", ": fr").encode(), "Language is fr, but the model translates to de"),
     ],
 )

@@ -106,7 +106,8 @@ def test_the_state_of_a_run_folder(tmp_path: Path) -> None:
     assert state(is_trained=False) == "started"
     assert state(replace(JOB, decode=replace(JOB.decode, beam_size=8))) == "started"
     assert state(data=prepared("test")) == "started"
-    assert state(data=SimpleNamespace(fingerprints={}, test=[])) == "finished"
+    without_test = SimpleNamespace(fingerprints=FINGERPRINTS | {"test": "none"}, test=[])
+    assert state(data=without_test) == "finished"
     (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')
     with pytest.raises(InputError, match=r"cleaning\.json is damaged: delete it"):
         state()
@@ -132,6 +133,10 @@ def test_other_data_are_refused(
     with pytest.raises(InputError, match=remedy) as refused:
         resume.check(tmp_path, job, prepared(*changed))
     assert f"changed since {tmp_path} was started: " in str(refused.value)
+    data = prepared()
+    del data.fingerprints["sources"]  # as if weights no longer applied
+    with pytest.raises(InputError, match="number of pairs of a source"):
+        resume.check(tmp_path, job, data)
 
 
 COMMIT = """

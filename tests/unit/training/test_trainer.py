@@ -37,6 +37,7 @@ from transformer_mt.kernels.products import KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
+from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.step import TrainStep
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
@@ -273,6 +274,27 @@ def test_a_signal_ends_a_validation_or_an_update_and_the_run_resumes(
     again = trainer(tmp_path, Bleu(*SCORES[(step - 1) // 6 :]))
     assert again.state.step == step
     assert not again.is_finished
+    again.run()
+    assert_same_run(tmp_path, uninterrupted)
+
+
+def test_a_signal_after_the_last_validation_stops_the_run(
+    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_validation = Monitor.log_validation
+
+    def signalled(self: Monitor, step: int, result: ValidationResult) -> None:
+        log_validation(self, step, result)
+        if step == 24:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Monitor, "log_validation", signalled)
+        with pytest.raises(StoppedError):
+            trainer(tmp_path, Bleu(*SCORES)).run()
+    assert steps(tmp_path, "valid")[-1] == 24
+    again = trainer(tmp_path)
+    assert again.is_finished
     again.run()
     assert_same_run(tmp_path, uninterrupted)
 

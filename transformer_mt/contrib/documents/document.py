@@ -6,37 +6,46 @@ be translated inside a sentence, such as ``<code>``, becomes a placeholder, ``{x
 after the part where the element starts. ``MarkupTranslator`` places them in the translation.
 """
 
-import codecs
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from html import escape, unescape
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from transformer_mt import InputError, Translator
-from transformer_mt.contrib.documents.markup import MarkupTranslator
+from transformer_mt import Translator
+from transformer_mt.contrib.documents.encodings import decode, encode
+from transformer_mt.contrib.documents.markup import MarkupTranslator, is_malformed
 from transformer_mt.contrib.documents.tag_placement import WORD
 from transformer_mt.protocols import TranslatedDocument
 
 T = TypeVar("T")
 
-_LETTER = re.compile(r"[^\W\d_]")
+_LETTER_OR_DIGIT, _LETTER = re.compile(r"\w"), re.compile(r"[^\W\d_]")
+_IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
+"""One word that is a name in a program, or of a file, such as ``os.path``, ``max_len``, ``f()``."""
 _CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
-_LETTERS = str.maketrans("0123456789", "abcdefghij")
-"""Names of codes have no digits: models copy these, and placement inserts some."""
-_SPACE_REFERENCE = re.compile("&(?:nbsp|ensp|emsp|thinsp|#13|#160|#xa0);", re.IGNORECASE)
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+_DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
+_SPACE = re.compile(r"\s+|&#?\w+;")
+"""Spaces, or a character reference, which may be one (``&nbsp;``)."""
 UNPLACED = "element(s) could not be placed by word alignment"
 FAILED = "text(s) have no usable translation and were left as they are"
 _MAX_LISTED = 10
-_BYTE_ORDER_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_DECLARED = re.compile(
-    rb"""(?:<meta\b[^>]*[\s;"']charset|<\?xml\b[^>]*\sencoding)\s*=\s*["']?([\w.:-]+)""",
-    re.IGNORECASE,
-)
-_ALIASES = {"iso-8859-1": "windows-1252", "gb2312": "gbk", "shift_jis": "cp932", "utf-16": "utf-8"}
-_ALIASES |= {"euc-kr": "cp949", "us-ascii": "windows-1252"}
-"""Encodings that are declared, and what they mean, as the HTML standard says."""
+"""Number of places that a warning names."""
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+
+
+class Token(NamedTuple):
+    """A tag, the text between two tags, or anything else, such as a comment."""
+
+    kind: str
+    """``opening``, ``closing`` or ``empty`` for tags; ``text`` or ``other``."""
+    name: str
+    """Name of a tag's element; otherwise empty."""
+    attributes: dict[str, str]
+    raw: str
+    """Its characters in the document, which is the concatenation of all tokens."""
 
 
 class Piece(NamedTuple):
@@ -65,18 +74,19 @@ class Unit(NamedTuple):
     """For each tag and placeholder in the line, its first part and the one after its last."""
     quote: str | None
     """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
+    is_markup: bool
+    """Whether its text is markup itself, such as escaped HTML in XLIFF."""
 
 
 class MarkupDocument(ABC):
     """The parts of a document, and the units among them: a ``Document`` with markup."""
 
-    is_nested: ClassVar[bool] = False
-    """Whether a text may be markup itself, such as escaped HTML in XLIFF."""
-
     def __init__(self) -> None:
         self.parts: list[str] = []
         """Their concatenation is the document."""
         self.units: list[Unit] = []
+        self.added: set[int] = set()
+        """Indices of parts that the document did not have."""
         self._unplaced: list[str] = []
 
     @abstractmethod
@@ -99,39 +109,46 @@ class MarkupDocument(ABC):
         warnings = list_places(UNPLACED, self._unplaced, self.place)
         warnings += list_places(FAILED, failed, lambda unit: f"line {self.line_number(unit.start)}")
         number = len(self.units) - len(failed)
-        content = text.encode(self._encoding, "xmlcharrefreplace")
-        return TranslatedDocument(content, number, warnings)
+        return TranslatedDocument(encode(text, self._encoding), number, warnings)
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends are not of the piece."""
-        plain = _SPACE_REFERENCE.sub(lambda match: " " * len(match[0]), raw)
-        start = len(raw) - len(plain.lstrip())
-        end = max(start, len(plain.rstrip()))
+        start, end = 0, len(raw)
+        spaces = [each.span() for each in _SPACE.finditer(raw) if unescape(each[0]).isspace()]
+        for first, last in spaces:
+            start = last if first == start else start
+        for first, last in reversed(spaces):
+            end = first if last == end > start else end
         self.parts += (raw[:start], raw[start:end], raw[end:])
         return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
 
-    def add_unit(self, pieces: Sequence[Piece], quote: str | None = None) -> None:
+    def add_unit(
+        self, pieces: Sequence[Piece], quote: str | None = None, *, nested: bool = False
+    ) -> None:
         """Adds the unit that consists of these pieces, unless it has nothing to translate.
 
         Markup around all of its text, such as a link that fills a list item, stays where it is.
-        ``quote`` is of ``Unit``.
+        ``quote`` is of ``Unit``; with ``nested``, text that looks like markup is taken for it.
         """
         pairs = _pairs(pieces)
-        words = [i for i in range(len(pieces)) if self._has_words(pieces, i)]
-        if not words:
-            return
-        within = [*words, *(pairs[i] for i in range(words[0], words[-1]) if i in pairs)]
-        first, last = min(within), max(within)
-        line, codes = "", dict[str, tuple[int, int]]()
-        for i, (kind, start, end, _) in enumerate(pieces[first : last + 1], first):
-            if kind == "text":  # with the spaces around it
-                text = unescape("".join(self.parts[start - 1 : end + 1]))
-                line += text if self.is_nested else escape(text, quote=False)
+        first, last = self._trim(pieces, pairs)
+        line, codes = "", {}
+        texts = {  # with the spaces around them
+            i: "".join(map(_plain, self.parts[piece.start - 1 : piece.end + 1]))
+            for i, piece in enumerate(pieces[first:last], first)
+            if piece.kind == "text"
+        }
+        plain = "".join(texts.values())
+        is_markup = nested and _TAG.search(plain) is not None and not is_malformed(plain)
+        for i in range(first, last):
+            kind, start, end, _ = pieces[i]
+            if kind == "text":
+                line += texts[i] if is_markup else escape(texts[i], quote=False)
                 continue
             partner = pairs.get(i, -1)
-            paired = first <= partner <= last
+            paired = first <= partner < last
             number = pieces[min(i, partner)].start if paired else start
-            name = "x" + str(number).translate(_LETTERS)
+            name = "x" + str(number).translate(str.maketrans(_DIGITS, _LETTERS))
             if kind == "verbatim":
                 code = f"{{{name}}}"
             elif not paired:
@@ -141,15 +158,36 @@ class MarkupDocument(ABC):
             codes[code] = (start, end)
             line += code
         line = " ".join(WORD.findall(line.strip()))  # no-break spaces stay
-        if _LETTER.search(_CODE.sub("", line)):
-            self.units.append(Unit(line, pieces[first].start, pieces[last].end, codes, quote))
+        line = line.encode("utf-8", "replace").decode()  # without surrogates
+        text = _CODE.sub("", line)
+        if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
+            place = pieces[first].start, pieces[last - 1].end
+            self.units.append(Unit(line, *place, codes, quote, is_markup))
 
-    def _has_words(self, pieces: Sequence[Piece], i: int) -> bool:
-        """Whether a piece has words, or is punctuation that does not fill an element, as ¶ may."""
-        kind, start, _, _ = pieces[i]
-        text = unescape(self.parts[start]) if kind == "text" else ""
-        fills = [piece.kind for piece in pieces[i - 1 : i + 2]] == ["opening", "text", "closing"]
-        return kind == "verbatim" or bool(re.search(r"\w" if fills else r"\S", text))
+    def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
+        """The range of pieces without tags that enclose all of it and without wordless ends."""
+        first, last = 0, len(pieces)
+        while first < last:
+            end = max(first, pairs.get(first, first)) + 1  # of the element at the start
+            start = min(last - 1, pairs.get(last - 1, last))
+            if start == first and end == last > first + 1:
+                first, last = first + 1, last - 1
+            elif end <= last and self._is_wordless(pieces[first:end]):
+                first = end
+            elif start >= first and self._is_wordless(pieces[start:last]):
+                last = start
+            else:
+                break
+        return first, last
+
+    def _is_wordless(self, pieces: Sequence[Piece]) -> bool:
+        """Whether pieces are blank text, or an element without words, such as an icon or ¶."""
+        pattern = _LETTER_OR_DIGIT if len(pieces) > 1 else re.compile(r"\S")
+        return not any(
+            piece.kind == "verbatim"
+            or (piece.kind == "text" and pattern.search(_plain(self.parts[piece.start])))
+            for piece in pieces
+        )
 
     def translated(self, translations: Sequence[str]) -> tuple[str, list[Unit]]:
         """The document with a translation of the line of each unit.
@@ -158,54 +196,40 @@ class MarkupDocument(ABC):
         lacks markup of the line.
         """
         parts, failed = [*self.parts], []
-        for unit, translation in zip(self.units, translations, strict=True):
+        pairs = zip(self.units, translations, strict=True)
+        # Attributes first: their tags are parts of texts.
+        for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
             codes, text, has_words = dict(unit.codes), "", False
             for piece in _CODE.split(translation):
                 if piece in unit.codes:
                     start, end = codes.pop(piece, (0, 0))
                     text += "".join(parts[start:end])
                 else:  # what the line has as entities is escaped, and perhaps nothing else
-                    content = piece if self.is_nested else unescape(piece)
+                    content = piece if unit.is_markup else unescape(piece)
                     text += escape(content, quote=unit.quote is not None)
                     has_words |= bool(piece.strip())
             if codes or not has_words:
                 failed.append(unit)
-            else:
-                quoted, rest = f"{unit.quote or ''}{text}{unit.quote or ''}", unit.start + 1
-                parts[unit.start : unit.end] = [quoted, *[""] * (unit.end - rest)]
+                continue
+            rest = unit.end - unit.start - 1
+            parts[unit.start : unit.end] = [
+                f"{unit.quote or ''}{text}{unit.quote or ''}",
+                *[""] * rest,
+            ]
         return "".join(parts), failed
 
     def place(self, code: str) -> str:
         """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
-        for unit in self.units:
-            for name in _CODE.findall(code):
-                if name in unit.codes:
-                    part, _ = unit.codes[name]
-                    tag = self.parts[part].split()[0].rstrip("/>")
-                    return f"{tag}> in line {self.line_number(part)}"
-        return code  # a placeholder of the document's own, such as {name}
+        match = _CODE.search(code)
+        if match is None or not any(match[0] in unit.codes for unit in self.units):
+            return code  # a placeholder of the document's own, such as {name}
+        part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
+        return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
 
     def line_number(self, part: int) -> int:
         """The line of the document in which a part starts, from 1."""
-        return sum(raw.count("\n") for raw in self.parts[:part]) + 1
-
-
-def decode(content: bytes) -> tuple[str, str]:
-    """The text of a document, and its encoding.
-
-    It is UTF-16 with a byte order mark, what the first 1,024 bytes declare, or UTF-8.
-
-    Raises:
-        InputError: The document is not in this encoding.
-    """
-    declared = _DECLARED.search(content[:1024])
-    name = declared[1].decode().lower() if declared else "utf-8"
-    encoding = _BYTE_ORDER_MARKS.get(content[:2]) or _ALIASES.get(name, name)
-    try:
-        return content.decode(encoding), encoding
-    except (LookupError, UnicodeError) as error:
-        advice = "declare another encoding, or convert it to UTF-8"
-        raise InputError(f"cannot be read as {encoding}: {error}: {advice}") from None
+        given = (raw for i, raw in enumerate(self.parts[:part]) if i not in self.added)
+        return sum(raw.count("\n") for raw in given) + 1
 
 
 def list_places(problem: str, found: Sequence[T], place: Callable[[T], str]) -> list[str]:
@@ -225,3 +249,8 @@ def _pairs(pieces: Sequence[Piece]) -> dict[int, int]:
             partner = opened[piece.name].pop()
             pairs[i], pairs[partner] = partner, i
     return pairs
+
+
+def _plain(raw: str) -> str:
+    """The characters that a text in a document stands for."""
+    return "".join(text if i % 2 else unescape(text) for i, text in enumerate(_CDATA.split(raw)))

@@ -18,7 +18,9 @@ T = TypeVar("T")
 def train_tokenizer(
     lines: Iterable[str], config: TokenizerConfig, tags: Sequence[str] = ()
 ) -> bytes:
-    """Trains a SentencePiece model on all lines but blank ones and those of more than 4,192 bytes.
+    """Trains a SentencePiece model on all lines but those that its trainer leaves out.
+
+    These are blank lines, lines of more than 4,192 bytes, and lines with its mark ▅ (U+2585).
 
     Args:
         lines: Sentences of both languages, e.g. a sample of the training data.
