@@ -13,9 +13,8 @@ from support.model_folders import JOB, write_model
 
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.batch import Packed
-from transformer_mt.config import ExportJob, SearchConfig, TranslateJob
+from transformer_mt.config import ExportJob, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 
 transformers = pytest.importorskip("transformers")
 
@@ -23,7 +22,6 @@ RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=RNG.randint(2, 6))) for _ in range(200)]
 SOURCE = [" ".join(RNG.choices(WORDS, k=RNG.randint(1, 12))) for _ in range(400)]
 TARGET = [line.upper().replace("A", "Ä") for line in SOURCE]
-GREEK = str.maketrans("abcdefgh", "αβγδεζηθ")
 LINES = [*SOURCE[:8], ">>deu<< abc def", "“abc” — 1 000…", "Xyz ab", ">>xxx<< abc", ""]
 SEARCH = {"max_extra_tokens": 1000, "max_length": 24, "length_penalty": 0.0}
 """As ``generate`` with ``max_new_tokens=25, length_penalty=0, early_stopping=True``."""
@@ -147,27 +145,6 @@ def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     assert translator.translate(["abc def"], ">>deu<<") == translator.translate([LINES[-5]])
     (target,) = tokenizer.tgt.encode([TARGET[0]])
     assert tokenizer.tgt.decode([[BOS, *target, EOS, PAD]]) == [TARGET[0]]
-
-
-def test_a_vocabulary_of_another_model_is_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its pieces are not in ``vocab.json``, so that all of the text is ``<unk>``."""
-    folder = tmp_path / "opus"
-    write(folder)
-    texts = [SOURCE[0].encode(), SOURCE[1].translate(GREEK).encode()]
-
-    def process(*lines: bytes) -> None:
-        processor = LineProcessor(TranslateJob(model=str(folder), engine="torch", device="cpu"))
-        for number, line in enumerate(lines, 1):
-            processor.process_bytes([line], number, InputStats())
-
-    process(b"", *texts)  # a later line may be anything
-    assert caplog.messages == []
-    marian_models.train_side([line.translate(GREEK) for line in SOURCE], folder / "source.spm", 90)
-    process(b"", texts[1], texts[1])
-    (message,) = caplog.messages
-    assert "vocabulary" in message
 
 
 @pytest.mark.parametrize(("engine", "beam_size"), [("torch", 1), ("torch", 4), ("ctranslate2", 4)])

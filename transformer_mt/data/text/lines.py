@@ -145,7 +145,7 @@ def _refuse_compressed(first: bytes, name: str) -> None:
 
 def _damaged(name: str, line: int, error: Exception) -> InputError:
     """The error of a file that cannot be read beyond a line, by one of ``_READ_ERRORS``."""
-    if line == 0 and Path(name).suffix in COMPRESSED:
+    if line == 0 and Path(name).suffix in COMPRESSED and not isinstance(error, EOFError):
         message = f"{name} is not a {Path(name).suffix} file ({error}): rename it, or copy it again"
         return InputError(message)
     return InputError(
