@@ -83,7 +83,7 @@ class Checked:
                 values = value if isinstance(value, list) else [value]
                 for name in values:
                     choice(key, name, *names)
-                require(len(set(values)) == len(values), f"{key}: {values} has a name twice")
+                require(len(set(values)) == len(values), f"{key} lists a name twice: {values}")
 
 
 def require(ok: bool, message: str) -> None:

@@ -189,8 +189,9 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
     assert err.startswith("mt-train: error: out of memory (")
 
 
-def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
-    argv = ["model=base", "--cfg", "job", "train.seed=3"]  # flags may stand anywhere
+@pytest.mark.parametrize("flag", ["--cfg", "-c"])
+def test_cfg_prints_the_recipe_and_runs_nothing(run: Run, flag: str) -> None:
+    argv = ["model=base", flag, "job", "train.seed=3"]  # flags may stand anywhere
     status, out, err = run("train", *argv, job=pytest.fail)
     assert (status, err) == (0, "")
     config = OmegaConf.create(out)

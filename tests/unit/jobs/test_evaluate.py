@@ -86,6 +86,7 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"metrics": ["bleu", "bleu"]}, "metrics lists a name twice"),
         ({"metrics": ["meteor"]}, "metrics='meteor' is not one of: bleu, chrf"),
         ({"metrics": []}, "metrics is empty"),
         ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),

@@ -214,6 +214,11 @@ def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert run_folder.best_score(tmp_path) is None
     best = {"metric": "bleu", "score": 37.5, "step": 20}
     run_folder.record_start(tmp_path, CPU, 1, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_folder.files, "write_json", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            run_folder.record_end(tmp_path, [8, 24], best, [SCORE])
+    assert read_scores(tmp_path / "test.json") is None  # which marks the run as finished
     run_folder.record_end(tmp_path, [8, 24], best, [SCORE])
     content = json.loads((tmp_path / "run.json").read_text())
     assert content["end"]["averaged_updates"] == [8, 24]

@@ -251,6 +251,7 @@ def test_a_stream_that_ends_before_its_aligned_file(untrained: Path, source: Pat
     ("settings", "message"),
     [
         ({"alignment": True}, "alignment=true needs format=jsonl"),
+        ({"sampling": True, "beam_size": 8}, "beam_size applies to beam search"),
         ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
         ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
         ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
