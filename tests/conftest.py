@@ -3,7 +3,7 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,9 +29,15 @@ LONG = (
     "contrib/report/test_report.py",
     "contrib/report/test_reports.py",
     "contrib/robustness/test_noise_scores.py",
+    "distributed",
+    "e2e",
+    "fake_gpu",
+    "gpu",
     "parity/test_learning.py",
     "parity/test_peers.py",
     "parity/test_transformers_export.py",
+    "robustness",
+    "slurm",
     "unit/cli",
     "unit/conversion",
     "unit/jobs",
@@ -46,7 +52,7 @@ LONG = (
     "unit/training/test_trainer.py",
 )
 """Whole commands and training runs, compilation, every configuration, pictures, other libraries:
-``--fast`` skips them."""
+``--fast`` skips them, and other runs start with them."""
 
 
 def _is_long(path: Path) -> bool:
@@ -58,11 +64,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if "not long" in config.option.markexpr and _is_long(collection_path) else None
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Marks the tests in ``LONG``."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests in ``LONG``, and puts them first, so that parallel processes end together."""
     for item in items:
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(autouse=True)
