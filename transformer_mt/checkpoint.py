@@ -38,7 +38,8 @@ _MAX_HEADER_BYTES = 2**22
 """Maximum size of a safetensors header; the largest models have some 100 KiB."""
 
 _LOSS_SCALE = "loss_scale."
-"""Prefix of the state of training in fp16, which a run may start or end with, on another GPU."""
+"""Prefix of the tensors of the fp16 loss scale. A checkpoint may have them or not: a run may resume
+on a GPU with another precision."""
 
 _INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
 """Errors of reading a file of a checkpoint that is missing, truncated or altered."""
@@ -174,7 +175,8 @@ def read_tensors(
     """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
 
     Raises:
-        InputError: The file is missing or damaged; other programs write no checksum.
+        InputError: The file is missing, damaged, or larger than the memory. Files of other
+            programs have no checksum, and are not verified.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:

@@ -25,7 +25,7 @@ def require_utf8(name: object, what: str = "") -> None:
         what: What it is the name of, or the setting, to begin the message with.
 
     Raises:
-        InputError: It is not.
+        InputError: The name is not valid UTF-8.
     """
     try:
         str(name).encode()
@@ -62,7 +62,7 @@ def environment_error(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return format_os_error(error)
     if is_out_of_memory(error):
-        return f"out of memory ({first_line(error)}): reduce the model or the batch"
+        return f"out of memory ({first_line(error)}): use a smaller model, or smaller batches"
     if "failed to map segment from shared object" in str(error):
         remedy = "raise ulimit -v, or allow execution in its folder"
         return f"cannot load a library ({first_line(error)}): {remedy}"

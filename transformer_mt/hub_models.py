@@ -30,9 +30,9 @@ _REFUSALS = {
     "RepositoryNotFoundError": (
         "{} does not exist or is private: check the name, or log in with hf auth login"
     ),
-    "RevisionNotFoundError": "{}: there is no such revision",
+    "RevisionNotFoundError": "{}: there is no such branch, tag or commit: check the name",
 }
-"""Messages for errors of huggingface_hub that are no matter of the connection."""
+"""Messages for errors of huggingface_hub that do not come from the connection."""
 
 
 def pin(reference: str) -> str:

@@ -35,7 +35,7 @@ _MAX_CONFIG_BYTES = 2**20
 """Maximum size of ``config.yaml``: room for a thousand data sources."""
 _MAX_CONFIG_DEPTH = 20
 """Maximum nesting of ``config.yaml``; ours is four levels deep."""
-NO_SETTINGS = ("format", _CHECKSUM)
+NON_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 _REMOVED: dict[str, list[object]] = {
     "data.cleaning.ratio_slack": [],
@@ -63,8 +63,8 @@ _REMOVED: dict[str, list[object]] = {
     "train.full_validation_bleu": [],
     "train.max_skipped": [],
 }
-"""Settings of earlier versions that a model does not depend on, or not if they have one of these
-values."""
+"""Settings of earlier versions that are dropped on reading, since the model does not depend on
+them: with any value, or, if values are listed, with one of these only."""
 
 
 def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
@@ -106,7 +106,8 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         raise InputError(f"{path} has no format: it is truncated, or was not written by mt-train")
     if found != FORMAT:
         raise InputError(
-            f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}"
+            f"{path} has format {_excerpt(found)}, but this version reads format {FORMAT}: use the "
+            "version of transformer_mt that wrote it"
         )
     for key, accepted in _REMOVED.items():
         *groups, name = key.split(".")
@@ -131,7 +132,7 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
 
 
 def _parse_yaml(text: str) -> object:
-    """The content of a YAML document without anything that stands for something else.
+    """The content of a YAML document, which must have no aliases and no interpolations.
 
     Aliases may expand to exponentially many items. Interpolations, which OmegaConf would resolve,
     read environment variables; they are looked for after YAML's own escapes are decoded.

@@ -118,7 +118,7 @@ class LineCheck(NamedTuple):
     """Finds unusual lines, which are counted."""
 
     is_unusual: Callable[[str], bool]
-    """Whether the text of a line is."""
+    """Whether the text of a line is unusual."""
     message: str
     """What is logged after their number; ``{first}`` is the number of the first one."""
 
@@ -128,7 +128,10 @@ class LineWrapper(Protocol):
 
     @property
     def checks(self) -> Mapping[str, LineCheck]:
-        """By the name of the count in ``InputStats``; an attribute of the class, if it is one."""
+        """Checks of lines, by the name of their count in ``InputStats``.
+
+        If the wrapper is a class, they are an attribute of the class.
+        """
 
     def __call__(self, translator: Any, /) -> LineTranslator:
         """Wraps the ``Translator``, or for ``split`` what ``markup`` may have wrapped it in.
@@ -152,7 +155,7 @@ class Document(Protocol):
     """A document in a format of ``DOCUMENT_FORMATS``; made without arguments, used once."""
 
     def wrap(self, translator: "Translator", /) -> LineTranslator:
-        """What translates the lines of the document: the translator, or a wrapper of it.
+        """The translator of the document's lines: the given one, or a wrapper of it.
 
         Raises:
             InputError: It does not suit the document.
@@ -185,7 +188,7 @@ class SourceNoise(Protocol):
 
 
 class Report(Protocol):
-    """What ``mt-eval`` writes besides the scores, or in place of them (``REPORTS``)."""
+    """A report of ``mt-eval`` beside the scores, or in place of them (``REPORTS``)."""
 
     def __call__(self, evaluator: "Evaluator", /) -> Iterator[str]:
         """Writes the files that a job names; yields what to print, as soon as it is known.

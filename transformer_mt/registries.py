@@ -17,7 +17,7 @@ ENGINES: Registry = {
     "torch": "transformer_mt.decode.engines.torch_engine:build",
     "ctranslate2": "transformer_mt.decode.engines.converted_models:build",
 }
-"""``engine``."""
+"""``engine``: functions that build an ``Engine`` from an ``EngineRequest``."""
 
 SOURCE_NOISES: Registry = {
     "standard": "transformer_mt.contrib.robustness.noise:STANDARD",
@@ -30,7 +30,7 @@ TRACKERS: Registry = {
     "wandb": "transformer_mt.training.trackers.wandb:WandbTracker",
     "mlflow": "transformer_mt.training.trackers.mlflow:MlflowTracker",
 }
-"""``trackers``; the package and the extra of each have its name."""
+"""``trackers``: classes like ``TensorBoardTracker``; each needs the package of its name."""
 
 MARKUP_WRAPPERS: Registry = {
     "keep": "transformer_mt.contrib.documents.markup:MarkupTranslator",
@@ -84,7 +84,7 @@ SCHEDULES: Registry = {
     "inverse_sqrt": "transformer_mt.training.optimizer:inverse_sqrt",
     "linear": "transformer_mt.training.optimizer:linear",
 }
-"""``schedule.name``."""
+"""``schedule.name``: functions that give the learning rate of an update."""
 
 METRICS: Registry = {
     "bleu": "transformer_mt.evaluation.metrics:bleu",
@@ -108,7 +108,7 @@ PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",
     "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",
 }
-"""``protocols`` of mt-eval."""
+"""``protocols`` of mt-eval: kinds of BLEU, as functions like those of ``METRICS``."""
 
 REPORTS: Registry = {
     "robustness": "transformer_mt.contrib.robustness.noise_scores:show_robustness",

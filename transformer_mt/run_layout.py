@@ -10,7 +10,8 @@ TOKENIZER = "tokenizer.model"
 SIDE_TOKENIZERS = ("source.spm", "target.spm")
 """SentencePiece models of source and target, instead of ``tokenizer.model``."""
 PIECES = ("vocab.json", "target_vocab.json")
-"""Ids of the pieces of ``SIDE_TOKENIZERS``, unless each has its own: of both, or of each."""
+"""Ids of the pieces of ``SIDE_TOKENIZERS``: one file for both languages, or one for each. None if
+the SentencePiece models have ids of their own."""
 VOCABULARY = (TOKENIZER, *SIDE_TOKENIZERS, *PIECES)
 """Files that a vocabulary may have."""
 WEIGHTS = "model.safetensors"

@@ -127,7 +127,7 @@ def write(part: str, result: Result) -> None:
 
 @dataclass(frozen=True)
 class Bench:
-    """What all parts share."""
+    """Scale, device and data of all parts."""
 
     scale: Scale
     device: torch.device

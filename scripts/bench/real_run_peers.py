@@ -38,7 +38,7 @@ IGNORED = -100
 
 
 class Data:
-    """What a peer trains on, and the model whose weights it starts with."""
+    """Training and validation data of a peer, and the model whose initial weights it copies."""
 
     def __init__(self, job: TrainJob):
         prepared = prepare(job)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: text, command line, report, and the memory of processes."""
+"""Helpers of the benchmarks: text, command line, report, and memory of processes."""
 
 import argparse
 import os

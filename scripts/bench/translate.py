@@ -247,7 +247,7 @@ def measure(
 
 
 def report(results: dict[str, Result], title: str, singly: bool, references: Lines) -> str:
-    """A shared.table of the engines with the speed of ours relative to each."""
+    """A Markdown table of the engines with the speed of ours relative to each."""
     ours = [name for name in results if name in OURS and not name.endswith("again")]
     head = [title, "tokens/s", *(f"{name} ÷ it" for name in ours)]
     head += ["p50 ms", "p95 ms"] if singly else ["BLEU"]

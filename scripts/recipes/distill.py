@@ -10,17 +10,17 @@
     … --nbest 4                of four translations take the one that is closest to the reference
     … --keep 0.95              drop the pairs with the worst 5% of scores
     … --originals              train on the original pairs as well
-    … translate:beam_size=8    of mt-translate
-    … clean:cleaning=standard  of the training text
+    … translate:beam_size=8    an override of the step translate
+    … clean:cleaning=standard  an override of the step clean
 
 The steps, each an ordinary command (--dry-run prints them):
 
     clean        write the teacher's training pairs as text, each source once
-    translate    translate the sources by the teacher
+    translate    translate the sources with the teacher
     pair         pair sources with translations; drop those that are empty or have a bad score
     student      train on them, with the teacher's vocabulary
     export       write the student, and the teachers, for CTranslate2 in int8
-    shortlist    list the target pieces of each source piece, by which the student is faster
+    shortlist    list the target pieces of each source piece, which makes the student faster
     report       measure size, start-up time, speed and scores of all
 
 Training, validation and test sets, languages, cleaning and normalisation are the teacher's, unless
@@ -66,7 +66,7 @@ def distill() -> None:
     add("--dry-run", action="store_true", help="print the commands, and stop")
     options, arguments = parser.parse_known_args()
     if not 0 < options.keep <= 1:
-        raise InputError(f"--keep {options.keep} is not a share: more than 0, at most 1")
+        raise InputError(f"--keep {options.keep} must be above 0 and at most 1")
     if find_spec("ctranslate2") is None:
         raise InputError("the student is exported for CTranslate2: pip install ctranslate2")
     overrides = Overrides.parse(arguments, ["clean", "translate"])

@@ -4,8 +4,8 @@
     python scripts/recipes/pair_translations.py mono.de back.en pairs.tsv --reverse
     python scripts/recipes/pair_translations.py in.en out.jsonl pairs.tsv --closest-to ref.de
 
-TRANSLATIONS is the output of mt-translate for LINES; FILE.jsonl is that of format=jsonl. Each must
-have a line for every line. A line whose translation is empty is dropped with its pair.
+TRANSLATIONS is the output of mt-translate for LINES; FILE.jsonl is that of format=jsonl. The two
+files must have the same number of lines. A line without a translation is dropped, with its pair.
 """
 
 import json
@@ -48,7 +48,7 @@ def pair_translations() -> None:
         help="share of the pairs to keep, those with the best scores (default: 1)")  # fmt: skip
     options = parser.parse_args()
     if not 0 < options.keep <= 1:
-        raise InputError(f"--keep {options.keep} is not a share: more than 0, at most 1")
+        raise InputError(f"--keep {options.keep} must be above 0 and at most 1")
     is_jsonl = options.translations.endswith(".jsonl")
     if not is_jsonl and (options.keep < 1 or options.closest_to):
         raise InputError("--keep and --closest-to need the scores and n-best lists of format=jsonl")
@@ -103,7 +103,8 @@ def read_candidates(
             ) from None
         if source != line:
             raise InputError(
-                f"{translations}, line {number}: it translates another line than that of {lines}"
+                f"{translations}, line {number}: its source is not line {number} of {lines}: "
+                "translate that file again"
             )
         yield line, found if best.text else [best]
 

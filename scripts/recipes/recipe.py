@@ -112,7 +112,9 @@ def _is_finished(folder: Path, step: Step, rest: Sequence[Step]) -> bool:
     if exists and not changed and (is_atomic or before["finished"]):
         return True
     if exists and is_atomic and not before:
-        raise InputError(f"{step.output} is not of this recipe: move it, or choose another folder")
+        raise InputError(
+            f"{step.output} was not made by this recipe: move it, or choose another folder"
+        )
     if exists and is_atomic:
         made_from = before.get("inputs", {})
         others = [name for name, state in now["inputs"].items() if made_from.get(name) != state]
@@ -182,7 +184,7 @@ def _run(step: Step, *, to_stdout: bool) -> None:
     if status < 0:
         say(f"{step.name} was killed by {signal.Signals(-status).name}")
     if status != 0:
-        say("The same command resumes here.")
+        say("Correct the cause, and run the same command again to resume with this step.")
         sys.exit(status if status > 0 else 128 - status)
 
 

@@ -22,7 +22,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path, help="folder of mt-export format=ctranslate2")
-    parser.add_argument("--threads", type=int, default=1, help="(default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="worker threads (default: 1)")
     parser.add_argument("--batch", type=int, default=32, help="lines of a batch (default: 32)")
     parser.add_argument("--beams", type=int, nargs="+", default=[4], help="beam sizes (default: 4)")
     parser.add_argument("--all-pieces", action="store_true", help="ignore the shortlist, vmap.txt")

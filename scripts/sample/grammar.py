@@ -176,7 +176,7 @@ def to_do(c: Clause) -> Bilingual:
 
 
 def join(*parts: Bilingual, end: str = ".") -> Bilingual:
-    """Put the parts together as one sentence of each language."""
+    """Puts the parts together as one sentence of each language."""
     en, de = (_text(*(part[side] for part in parts)) for side in (0, 1))
     en, de = (re.sub(r"( *,)+ *", ", ", text).strip(", ") for text in (en, de))
     en = re.sub(r"\ba (?=[aeiou])", "an ", en)

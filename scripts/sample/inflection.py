@@ -23,12 +23,12 @@ def _ending(table: tuple[str, ...], gender: str, case: int) -> str:
 
 
 def determiner(stem: str, gender: str, case: int) -> str:
-    """Decline an article or possessive; numbers and "Annas" stay as they are."""
+    """Declines an article or possessive; numbers and "Annas" stay as they are."""
     return stem + (_ending(_DETERMINERS[stem], gender, case) if stem in _DETERMINERS else "")
 
 
 def adjective(stem: str, word: str, gender: str, case: int) -> str:
-    """Decline an adjective: weak behind a determiner that has an ending, else strong."""
+    """Declines an adjective: weak behind a determiner that has an ending, else strong."""
     has_ending = determiner(word, gender, case) != word
     stem = "teur" if stem == "teuer" else stem
     return stem + _ending(_WEAK if has_ending else _STRONG, gender, case)
@@ -54,7 +54,7 @@ class Noun(NamedTuple):
 
 
 def english_s(word: str) -> str:
-    """Add the -s of plural nouns and third persons."""
+    """Adds the -s of plural nouns and third persons."""
     if word.endswith(("s", "x", "ch", "sh", "go", "do", "to")):
         return word + "es"
     if word.endswith("y") and word[-2] not in "aeiou":
@@ -99,7 +99,7 @@ def _conjugate(infinitive: str, third: str) -> tuple[str, ...]:
 
 
 def make_verb(english: str, german: str) -> Verb:
-    """Read a verb from its two columns in the lexicon, which explains them."""
+    """Reads a verb from its two columns in the lexicon, which explains them."""
     base, *past = english.split()
     head, _, particle = base.partition("_")
     third = _THIRD.get(head) or english_s(head)

@@ -274,7 +274,7 @@ def test_torchrun_restarts_on_several_nodes_need_a_store_of_each_start(
     }.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
-        failures.meet(timedelta(seconds=1))
+        failures.shared_store(timedelta(seconds=1))
 
 
 @pytest.mark.slow

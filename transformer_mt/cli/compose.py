@@ -37,9 +37,9 @@ _PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORE
 
 
 def override(key: str, value: object) -> str:
-    """The argument ``key=value`` of a command, by which it reads this very value.
+    """The argument ``key=value`` of a command that sets a setting to exactly this value.
 
-    But for text with ``${``, which is an interpolation.
+    The exception is text with ``${``, which Hydra reads as an interpolation.
 
     Args:
         key: The name of the setting.
@@ -161,7 +161,7 @@ def to_job(config: DictConfig, command: Command) -> Job:
         if OmegaConf.get_type(config) is not job:  # --config-name: such as a run's config.yaml
             from transformer_mt import model_folder  # loads more than --help needs
 
-            values = {k: v for k, v in values.items() if k not in model_folder.NO_SETTINGS}
+            values = {k: v for k, v in values.items() if k not in model_folder.NON_SETTINGS}
         result = OmegaConf.to_object(OmegaConf.merge(schema(job), values))
         assert isinstance(result, job)
         return result

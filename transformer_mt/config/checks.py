@@ -1,4 +1,4 @@
-"""How settings are declared and checked: their limits, and the names that they accept.
+"""Declaration and checks of settings: their limits, and the names that they accept.
 
 Each check raises ``InputError`` with a message for the user.
 """
@@ -53,7 +53,7 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """A dataclass whose fields of ``number`` and ``one_of``, and its switches, are checked."""
+    """Base of dataclasses of settings: checks fields of ``number`` and ``one_of``, and switches."""
 
     sentences: ClassVar[tuple[str, ...]] = ()  # settings that need no quotes on the command line
     _prefix: ClassVar[str]

@@ -1,4 +1,4 @@
-"""The settings of a search: those of a model, the config group ``decode/``, and all others."""
+"""Search settings: those that a model folder records (config group ``decode/``), and all others."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields

@@ -57,7 +57,7 @@ tl:Tagalog,tn:Tswana,tr:Turkish,ts:Tsonga,tt:Tatar,ug:Uyghur,uk:Ukrainian,ur:Urd
 vi:Vietnamese,wa:Walloon,wo:Wolof,xh:Xhosa,yi:Yiddish,yo:Yoruba,yue:Cantonese,zh:Chinese,zu:Zulu
 """
 _ENGLISH: dict[str, str] = dict(re.findall("(.+?):(.+?)[,\n]", _NAMES))
-"""English names, as Unicode's CLDR has them, by two-letter code."""
+"""English names, as in Unicode's CLDR, by language code: of two letters, if there is one."""
 
 _ISO_639_3 = """
 afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bre:br bul:bg cat:ca
@@ -108,7 +108,7 @@ def word_separator(lang: str) -> str:
 def is_variant(code: str, lang: str) -> bool:
     """Whether a code names a language or a variant of it (basic filtering of RFC 4647).
 
-    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is none of ``de-AT``.
+    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is not one of ``de-AT``.
     """
     normalized, wanted = (
         "-".join([base_language(name), *re.split("[-_]", name.lower())[1:], ""])

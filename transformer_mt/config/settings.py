@@ -63,8 +63,7 @@ def sections(command: Command) -> list[Section]:
 
 
 def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
-    """The options of each config group, those first that most runs choose; the default, if there is
-    one, first.
+    """The options of each config group; groups that most runs choose, and defaults, come first.
 
     A group is a folder of YAML files, of which ``GROUP=OPTION`` chooses one. An option is described
     by the first sentence of the comment that its file begins with.

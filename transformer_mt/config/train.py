@@ -109,7 +109,7 @@ class TrainConfig(Checked, prefix="train."):
     of CPU. It takes ``onednn`` on AMD with AVX-512, and ``torch``, which contains MKL, elsewhere; a
     resumed run keeps its choice. PyTorch always uses oneDNN for bf16."""
     attention_kernel: str = one_of("auto", "flash", "short")
-    """Compute attention in a compiled step on a GPU by this kernel. ``flash`` is FlashAttention;
+    """Compute attention in a compiled step on a GPU with this kernel. ``flash`` is FlashAttention;
     ``short`` is made for sentences of up to 64 tokens, but no GPU has run it yet. ``auto`` is
     ``flash``."""
     clip_norm: float | None = number(None, above=0)
@@ -128,8 +128,8 @@ class TrainConfig(Checked, prefix="train."):
     """Save a checkpoint at this interval. null: 1.5% of the run, which is 1500 updates of 100000,
     as the paper's 10 minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
-    """Average this many checkpoints for the final model (§6.1), none of them from the warm-up. As
-    many, but at least two, are kept on disk, and the best one."""
+    """Average this many checkpoints for the final model (§6.1), none of them from the warm-up. This
+    many, but at least two, are kept on disk, plus the best one."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -220,5 +220,5 @@ class TrainJob(Checked):
             require(
                 limit is None or limit >= longest,
                 f"{key}={limit} is less than the maximum length of a pair, "
-                f"data.cleaning.max_tokens={longest}",
+                f"data.cleaning.max_tokens={longest}: raise the former, or lower the latter",
             )

@@ -1,1 +1,1 @@
-"""Conversion of models and vocabularies to the formats of other libraries."""
+"""Conversion of models and vocabularies from and to the formats of other libraries."""

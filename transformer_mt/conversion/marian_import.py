@@ -1,6 +1,6 @@
 """Conversion of MarianMT models of Hugging Face transformers, such as OPUS-MT, to model folders.
 
-The layers are the same, so the import is exact; only dimensions and pieces are numbered otherwise:
+The layers are the same, so the import is exact; only dimensions and pieces are in another order:
 
 * MarianMT has all sines before the cosines: the dimensions of the model are reordered.
 * Its decoder starts with ``<pad>``, a symbol that Marian itself does not have and that must never
@@ -34,7 +34,7 @@ _SIZES = {
     **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim"), int),
     **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim"), int),
 }
-"""What a ``config.json`` must have."""
+"""Required keys of a MarianMT ``config.json``, and the types of their values."""
 _ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 """Our special symbols, by id."""

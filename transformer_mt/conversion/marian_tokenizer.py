@@ -1,6 +1,6 @@
 """Our vocabulary as a ``MarianTokenizer`` of transformers, which splits text by SentencePiece.
 
-Of one line, tabs and line breaks of other scripts differ: here they are spaces.
+The only difference is tabs and line breaks of other scripts within a line: here they are spaces.
 
 One SentencePiece model for both languages keeps our ids. Two get Marian's: ``</s>``, ``<unk>``, the
 pieces, and last ``<pad>``, with which the decoder starts: it is our ``<s>``. Our own ``<pad>``,
@@ -67,7 +67,7 @@ def has_our_ids(tokenizer: Tokenizer) -> bool:
 
 
 def normalization_gap(normalization: str) -> str | None:
-    """The part of ``data.normalization`` that ``MarianTokenizer`` omits; None if it has all."""
+    """A sentence on what ``MarianTokenizer`` lacks of ``data.normalization``; None for ``none``."""
     if normalization == "none":
         return None
     by_hand = "has tokenizer.normalize for it, which must be called for each line"

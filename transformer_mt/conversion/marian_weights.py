@@ -19,7 +19,7 @@ from transformer_mt.errors import InputError, first_line, printable
 from transformer_mt.model.transformer import Transformer
 
 START_BIAS = -100.0
-"""Output bias of ``<s>`` and ``<pad>``: e^−100 is no probability."""
+"""Output bias of ``<s>`` and ``<pad>``, which makes their probability negligible (e^−100)."""
 
 _SHARED, _OUTPUT = "model.shared", "lm_head"
 _OF_SOURCE, _OF_TARGET = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
@@ -72,7 +72,9 @@ def read_weights(
         check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
     for name, tensor in tensors.items():
         if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
-            raise InputError(f"{path}: {printable(name[:100])} is not a matrix of numbers")
+            raise InputError(
+                f"{path}: {printable(name[:100])} is not a dense tensor of floating-point numbers"
+            )
     return tensors
 
 

@@ -34,7 +34,7 @@ vocabulary is learned without them."""
 _FILE = "candidates.json"
 _MAX_BYTES = 2**31
 """Maximum size of this file: about seven million pairs."""
-_NO_LINE = ("\r", "\ufeff")
+_LOST_IN_FILES = ("\r", "\ufeff")
 """Characters that a file of lines may lose: at the end of a line, and at the start of the file."""
 
 Sets = Mapping[str, Collection[Pair]]
@@ -42,7 +42,7 @@ Sets = Mapping[str, Collection[Pair]]
 
 
 def sizes(data: DataConfig) -> dict[str, float]:
-    """The sets that are taken out of the training sources: a number of pairs, or a share."""
+    """Size of each set that is taken out of the training sources: a number of pairs, or a share."""
     given = {"test": data.test_pairs, "valid": data.valid_pairs}
     return {part: size for part, size in given.items() if size is not None}
 
@@ -108,7 +108,7 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
 
 def _is_clean(pair: Pair, cleaner: Cleaner, tags: Collection[str]) -> bool:
     text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
-    is_line = not any(character in side for character in _NO_LINE for side in pair)
+    is_line = not any(character in side for character in _LOST_IN_FILES for side in pair)
     return is_line and all(map(fold, text)) and cleaner.check_text(*text) is None
 
 

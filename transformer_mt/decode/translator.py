@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _LONG_LINE = 64
-"""Tokens of a line from which on the length of its translation tells whether text is missing."""
+"""Minimum number of tokens of a line whose translation is checked for missing text."""
 
 
 class _Part(NamedTuple):
@@ -144,7 +144,7 @@ class Translator:
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one.
 
-        See ``with_tag`` for the tag.
+        See ``with_tag`` for the tag, and ``translate_nbest`` for the errors.
         """
         lines = self.with_tag(lines, tag)
         return [best[0].text for best in self.translate_nbest(lines, 1, token_scores=False)]
@@ -246,7 +246,11 @@ class Translator:
         return results
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
-        """Scores given translations of lines.
+        """Scores given translations of lines: the text of each result is the given one.
+
+        Args:
+            sources: The lines; each may start with a tag (``with_tag``).
+            targets: A translation of each line, as plain text.
 
         Raises:
             InputError: A line exceeds the model's positions; it cannot be scored in parts.
@@ -261,8 +265,8 @@ class Translator:
         for line, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
             if len(ids) > (limit := self.engine.max_tokens):
                 raise InputError(
-                    f"a text of {len(ids)} tokens exceeds the {limit} positions of this model: "
-                    f"{line[:40]!r}…"
+                    f"a text of {len(ids)} tokens exceeds the {limit} positions of this model, and "
+                    f"cannot be scored in parts: shorten it, or leave it out: {line[:40]!r}…"
                 )
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):

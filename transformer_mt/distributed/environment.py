@@ -1,4 +1,4 @@
-"""Ranks: which of how many this process is, by the environment variables of torchrun."""
+"""Rank and number of processes of a job, from the environment variables of torchrun."""
 
 import math
 import os
@@ -48,7 +48,7 @@ class Ranks:
 
 
 def under_launcher() -> bool:
-    """Whether torchrun, or anything else that sets both of its variables, started this process."""
+    """Whether torchrun, or another launcher that sets RANK and WORLD_SIZE, started this process."""
     return bool(os.environ.get("RANK") and os.environ.get("WORLD_SIZE"))
 
 
@@ -84,7 +84,7 @@ def _number(name: str, default: int, *, at_least: int = 0, below: float = math.i
     if not (text.isdecimal() and at_least <= int(text) < below):
         found = " ".join(f"{key}={value}" for key in _LAUNCHER if (value := os.environ.get(key)))
         raise InputError(
-            f"{name}={text} is not valid ({found}): start all ranks by one launcher, such as "
+            f"{name}={text} is not valid ({found}): start all ranks with one launcher, such as "
             "torchrun, or unset RANK and WORLD_SIZE to run a single process"
         )
     return int(text)

@@ -44,10 +44,10 @@ class LostRankError(InputError):
 
 
 _store: list[Store] = []
-"""The store of ``meet``."""
+"""The store of ``shared_store``."""
 
 
-def meet(timeout: timedelta) -> Store:
+def shared_store(timeout: timedelta) -> Store:
     """Key-value store of all ranks of this start; needs no process group and outlives it.
 
     It is empty initially. torchrun's store, with the failures of earlier starts, is the same for
@@ -77,7 +77,8 @@ def meet(timeout: timedelta) -> Store:
             os.environ.get(key) or f"no {key}" for key in ("MASTER_ADDR", "MASTER_PORT")
         )
         raise InputError(
-            f"{describe_rank()}: cannot reach the other ranks at {where}: {_summary(error)}"
+            f"{describe_rank()}: cannot reach the other ranks at {where} ({_summary(error)}): "
+            "check MASTER_ADDR, MASTER_PORT and the network"
         ) from None
     _store.append(PrefixStore(f"start {start}", store))
     return _store[0]
@@ -92,11 +93,11 @@ def process_group_store(timeout: timedelta) -> Store:
     Raises:
         LostRankError: Another rank failed or is not ready in time.
     """
-    store = PrefixStore(f"group {next(_group_numbers)}", meet(timeout))
+    store = PrefixStore(f"group {next(_group_numbers)}", shared_store(timeout))
     started, logged = time.monotonic(), False
     ready = store.add("ready", 1)
     while ready < env_size():
-        if meet(timeout).check(["failure"]):
+        if shared_store(timeout).check(["failure"]):
             raise LostRankError(f"{describe_rank()}: another rank failed before all were ready")
         waited = timedelta(seconds=time.monotonic() - started)
         if _on_one_node() and waited > timeout:
@@ -141,7 +142,8 @@ def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
     Args:
         timeout_minutes: How long to wait for the start of all ranks.
     """
-    meet(timedelta(minutes=timeout_minutes))  # before anything can fail, since rank 0 may serve it
+    # Before anything can fail, since rank 0 may serve it.
+    shared_store(timedelta(minutes=timeout_minutes))
     try:
         yield
     except SystemExit as stopped:

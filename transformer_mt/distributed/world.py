@@ -145,6 +145,7 @@ def _gpu_index() -> int:
     count, index = torch.cuda.device_count(), env_local_rank()
     if index >= count:
         raise InputError(
-            f"{describe_rank()}: process {index + 1} on this host has no GPU: only {count} visible"
+            f"{describe_rank()}: process {index + 1} on this host has no GPU, {count} are visible: "
+            f"start at most {count} processes on it"
         )
     return index

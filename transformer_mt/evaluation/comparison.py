@@ -204,7 +204,7 @@ def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> li
     whose difference is greater than the observed one, and reports p = 0.001 for identical systems.
     """
     settings = group.settings
-    scorer = metrics.of_statistics(metric, settings.tgt_lang, len(group.references))
+    scorer = metrics.metric_of_statistics(metric, settings.tgt_lang, len(group.references))
     scores = [make_score(scorer, lines, tag=group.tag) for lines in statistics]
     named: list[tuple[str, Any]] = [
         (name, lines) for (name, _), lines in zip(group.systems, statistics, strict=True)

@@ -136,7 +136,7 @@ def line_statistics(
     return statistics
 
 
-def of_statistics(name: str, tgt_lang: str | None, num_references: int) -> Metric:
+def metric_of_statistics(name: str, tgt_lang: str | None, num_references: int) -> Metric:
     """A metric for which ``Statistics`` take the place of the hypotheses.
 
     sacreBLEU's tests would compute them again each; ``num_references`` are for the signature.

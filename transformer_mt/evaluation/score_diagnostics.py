@@ -110,7 +110,8 @@ def _quotes(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> I
         ours, theirs = _style(output, styles), _style(reference, styles)
         if ours and theirs and ours != theirs:
             yield (
-                f"{kind} are {ours} in the output but {theirs} in the references, which costs score"
+                f"{kind} are {ours} in the output but {theirs} in the references, which lowers the "
+                "scores"
             )
 
 

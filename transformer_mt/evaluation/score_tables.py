@@ -13,7 +13,7 @@ from transformer_mt.evaluation.comparison import Evaluation
 from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments
 
 _WIDTH = 80
-_METRICS = 4
+_COLUMNS = 4
 """Metrics side by side, as many as fit the width; any others make another table."""
 _HEADER = 10
 """Maximum width of a header, which makes no column wider than ``31.85 ± 0.88`` is."""
@@ -24,7 +24,7 @@ def to_text(evaluation: Evaluation) -> str:
     systems = evaluation.systems
     if len(systems) > 1:
         metrics = range(len(systems[0].scores))
-        blocks = [_table(evaluation, metrics[i : i + _METRICS]) for i in metrics[::_METRICS]]
+        blocks = [_table(evaluation, metrics[i : i + _COLUMNS]) for i in metrics[::_COLUMNS]]
         return "\n".join([*blocks, *_notes(evaluation), *signatures(systems[0].scores)])
     return "\n".join([scores.to_text(systems[0].scores), *_interval_note(evaluation)])
 

@@ -11,7 +11,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import Statistics, line_statistics, of_statistics
+from transformer_mt.evaluation.metrics import Statistics, line_statistics, metric_of_statistics
 from transformer_mt.files import has_types, read_json
 
 SIGNIFICANT = 0.05
@@ -46,7 +46,7 @@ class Score:
     confidence: float | None = None
     """Half the width of the 95% interval; sacreBLEU prints ``μ = mean ± confidence``."""
     difference: float | None = None
-    """Difference to the baseline, if it was compared with one."""
+    """Difference from the baseline, if it was compared with one."""
     p_bootstrap: float | None = None
     """p-value of the paired bootstrap test: the probability of a difference this large if both
     systems were equally good. None if the test was not run."""
@@ -103,11 +103,11 @@ def compute_score(
         references: One list per reference set, each as long as ``hypotheses``.
     """
     statistics = line_statistics(metric, tgt_lang, hypotheses, references)
-    return make_score(of_statistics(metric, tgt_lang, len(references)), statistics)
+    return make_score(metric_of_statistics(metric, tgt_lang, len(references)), statistics)
 
 
 def make_score(metric: Metric, statistics: Statistics, tag: str = "") -> Score:
-    """The score of lines with the given statistics, by a metric of ``of_statistics``."""
+    """The score of lines with the given statistics, by a metric of ``metric_of_statistics``."""
     result = metric._aggregate_and_compute(statistics)
     signature = metric.get_signature().format()
     return Score(

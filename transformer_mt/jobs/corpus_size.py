@@ -1,4 +1,4 @@
-"""Settings by the size of the corpus: the choice of ``model=auto``, and a warning about others."""
+"""Choice of experiment by corpus size (``model=auto``), and a warning about oversized models."""
 
 import re
 import sys
@@ -22,7 +22,7 @@ LARGEST = "pairs_300k"
 _DATA_SETTING = re.compile(r"[+~]*(data|cache_dir|hydra\.searchpath)\b")
 """Overrides that decide what is read; others may be swept."""
 MANY_PAIRS = 1_000_000
-"""Number of pairs from which on a GPU trains the paper's base model instead."""
+"""Minimum number of pairs for which ``model=auto`` means the paper's base model, on a GPU."""
 MAX_PARAMETERS_PER_PAIR = 1500
 """Parameters per pair above which a model is far too large for its corpus: four times the largest
 ratio of the experiments. The paper's is 14."""

@@ -55,7 +55,8 @@ def evaluate(job: EvaluateJob) -> Evaluation:
 
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
-            a metric is not available here, or the job is one of ``evaluate_robustness``.
+            a metric is not available here, or ``job.robustness`` is set (call
+            ``evaluate_robustness``).
     """
     require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
     evaluator = Evaluator(job)
@@ -278,7 +279,7 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
     if not sources:
         raise InputError(
-            f"{job.model} has no {subset} set, or no longer its files: set testset=NAME, or "
+            f"{job.model} has no {subset} set, or its files are gone: set testset=NAME, or "
             "source=FILE with 'references=[FILE]'"
         )
     for source in sources:

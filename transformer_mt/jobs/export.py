@@ -1,4 +1,4 @@
-"""Export of a model folder (``mt-export``): the registry of formats."""
+"""Export of a model folder (``mt-export``), and the formats that the core implements."""
 
 import logging
 import shutil

@@ -244,7 +244,8 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
             called in messages.
 
     Raises:
-        InputError: An output is a folder or in none, or would overwrite an input or another output.
+        InputError: An output is a folder, is in a folder that does not exist or cannot be written,
+            or would overwrite an input or another output.
     """
     taken = [*inputs]
     for key, value in outputs.items():

@@ -34,7 +34,7 @@ from transformer_mt.training.metrics_log import read_records
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
-_SHAPES = {
+_SHAPE_CHECKS = {
     "ctranslate2": engine.check_shape,
     "transformers": transformers_model.check_shape,
 }
@@ -124,7 +124,7 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
 def _formats(model: ModelConfig) -> list[str]:
     """Formats of other libraries that can represent a model of this shape."""
     formats = []
-    for name, check in _SHAPES.items():
+    for name, check in _SHAPE_CHECKS.items():
         with suppress(InputError):
             check(model)
             formats.append(name)

@@ -75,7 +75,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     to its present commit, or to the one that an earlier start of the run has recorded.
 
     Raises:
-        InputError: There is no such model, or the job sets something else than the model has.
+        InputError: There is no such model, or a setting of the job differs from the model's.
     """
     run_dir = Path(job.run_dir)
     if (run_dir / run_layout.CONFIG).exists():

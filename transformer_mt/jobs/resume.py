@@ -54,7 +54,7 @@ _DATA = {
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 
-_OF_A_RUN = (
+_RUN_FILES = (
     run_layout.WEIGHTS,
     *run_layout.VOCABULARY,
     run_layout.CHECKPOINTS,
@@ -97,7 +97,7 @@ def check(
         InputError: The folder cannot be used for the job; the message says why.
     """
     if not (run_dir / run_layout.CONFIG).exists():
-        for name in _OF_A_RUN:
+        for name in _RUN_FILES:
             if (run_dir / name).exists():
                 raise InputError(
                     f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "

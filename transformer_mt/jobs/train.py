@@ -121,7 +121,10 @@ def _num_processes(job: TrainJob) -> int:
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     processes = job.distributed.processes or max(1, gpus)
     if gpus and processes > gpus:
-        raise InputError(f"distributed.processes={processes}, but only {gpus} GPU(s) are visible")
+        raise InputError(
+            f"distributed.processes={processes}, but only {gpus} GPU(s) are visible: set it to "
+            f"{gpus} or less, or set train.device=cpu"
+        )
     return processes
 
 

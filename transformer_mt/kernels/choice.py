@@ -1,4 +1,4 @@
-"""How a run computes on its device: precision, kernel of matrix products, compilation.
+"""Choice of precision, matrix product kernel and compilation of a run, by its device.
 
 Precisions and kernels round differently, so the choice is recorded, and a resumed run keeps it.
 """

@@ -91,7 +91,7 @@ def available_cores() -> int:
 
 
 def physical_cores() -> int:
-    """Number of these cores, hardware threads of the same core counted once."""
+    """Number of physical cores that this process may use: threads of one core count once."""
     cores = available_cores()
     if not hasattr(os, "sched_getaffinity"):
         return cores

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from transformer_mt.model.layers import KeyValue
 
 BLOCK = 64
-"""Cache slots. Steps that are to have the same shapes need a P that rarely changes, so P grows by
-whole blocks; kernels are also faster with such sizes."""
+"""Number of cache slots in a block. P grows by whole blocks, so that most steps have the shapes
+of the step before; kernels are also faster with such sizes."""
 
 
 @dataclass

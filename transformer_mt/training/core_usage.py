@@ -42,8 +42,8 @@ class CoreUsage:
             return None
         fewer = max(1, int(cores))
         message = (
-            f"warning: for {wall / 60:.0f} min the {self._threads} threads of training had the "
-            f"time of {cores:.1f} cores, and waited for each other: if other programs use this "
+            f"warning: for {wall / 60:.0f} min the {self._threads} threads of training got only "
+            f"{cores:.1f} cores, and waited for each other: if other programs use this "
             f"machine, set OMP_NUM_THREADS={fewer} and run the same command again to continue"
         )
         self._threads = 1  # the warning is given once

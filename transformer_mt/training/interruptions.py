@@ -28,7 +28,7 @@ class StoppedError(Exception):
 class Signals:
     """Context that remembers the first signal, and restores the handlers at its end.
 
-    Only the main thread gets signals: in another one, as of a notebook, nothing is installed.
+    Only the main thread gets signals: in any other, such as a notebook's, no handler is installed.
     """
 
     def __init__(self) -> None:

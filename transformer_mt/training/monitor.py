@@ -312,5 +312,5 @@ def warmup_warning(steps: str, warmup_steps: int) -> str:
 
 
 def perplexity(nll: float) -> float:
-    """E to the power of the mean negative log-likelihood per target token, at most e⁷⁰⁰."""
+    """Perplexity per target token: exp of the mean negative log-likelihood, at most e⁷⁰⁰."""
     return math.exp(min(nll, 700.0))

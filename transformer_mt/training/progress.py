@@ -51,9 +51,9 @@ class TrainingState:
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        Only scores of the same lines are compared: a validation of all lines is better than one of
-        a sample, which a model gets that cannot translate yet. While the best and the new score are
-        below ``_CHANCE``, the negative log-likelihood decides.
+        Only scores of the same lines are compared: a validation of all lines counts as better than
+        one of a sample, since only models that cannot translate yet are validated on a sample.
+        While the best and the new score are below ``_CHANCE``, the negative log-likelihood decides.
 
         Args:
             metrics: Results of the validation: ``nll``, ``best_by``, and ``lines`` if the scores
@@ -75,7 +75,7 @@ class TrainingState:
 
 
 def scored_lines(metrics: Mapping[str, float], metric: str) -> float | None:
-    """Number of lines of a validation's score; None for all, as of the likelihood at any time."""
+    """Number of lines that a validation's score covers; None for all, as always for ``nll``."""
     return None if metric == "nll" else metrics.get("lines")
 
 

@@ -1,4 +1,4 @@
-"""What a run starts from: its kernels, and the model before the first update; the final model."""
+"""Set-up of a run: initial model, kernels and table of positions; and its final model."""
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ def initial_model(
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
     if job.train.init_from is not None and not resuming:
         folder = model_folder.locate(job.train.init_from, job.cache_dir)
-        initial = some_layers(model_folder.load_model(folder)[0], job.model)
+        initial = evenly_spaced_layers(model_folder.load_model(folder)[0], job.model)
         for name, tensor in ckpt.parameters(model).items():
             known = len(initial[name])
             tensor[:known].copy_(initial[name])
@@ -76,7 +76,7 @@ def reserve_positions(
         embedding.reserve(max(longest_batch, longest_valid, longest_translation))
 
 
-def some_layers(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
+def evenly_spaced_layers(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:
     """Weights by name for a model with fewer layers: evenly spaced ones, the first included.
 
     A student that starts from layers of its teacher needs few updates (Shleifer and Rush 2020,

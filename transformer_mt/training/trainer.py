@@ -46,14 +46,17 @@ _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
     "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
-"""Against gradients or a loss with NaN or infinity."""
+"""Advice in errors about gradients, weights or a loss that are not finite."""
 
 _MAX_SKIPPED = 10
 """Skipped updates in a row that end a run. In fp16 a few are ordinary, until the loss scale is
 small enough; after ten the run has diverged."""
 
 Batches = Iterator[tuple[list[Batch], int]]
-"""What ``BatchIterator.read`` returns, for each update in order."""
+"""This rank's micro-batches, and a number of target tokens, for each update in order.
+
+See ``BatchIterator.read``.
+"""
 
 
 class Trainer:

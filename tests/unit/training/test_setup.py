@@ -8,7 +8,7 @@ from support.models import tiny_config
 
 from transformer_mt.batch import Packed
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.setup import some_layers
+from transformer_mt.training.setup import evenly_spaced_layers
 
 CONFIG = tiny_config(
     d_v=6, num_encoder_layers=4, num_decoder_layers=3, attention_bias=True, output_bias=True
@@ -29,7 +29,7 @@ def test_a_smaller_model_computes_what_the_chosen_layers_of_the_larger_one_do(
         parameter.normal_()
     sizes = {"num_encoder_layers": len(encoder), "num_decoder_layers": len(decoder)}
     student = Transformer(replace(teacher.config, **sizes), 11).eval()
-    initial = some_layers(teacher, student.config)
+    initial = evenly_spaced_layers(teacher, student.config)
     student.load_state_dict({name: initial[name] for name in student.state_dict()})
 
     src, tgt = Packed.from_sequences([[4, 5, 6], [7]]), Packed.from_sequences([[2, 8], [2, 9, 10]])

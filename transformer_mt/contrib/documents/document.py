@@ -1,4 +1,4 @@
-"""A document with markup, cut into parts: those that are translated, others stay byte for byte.
+"""A document with markup, cut into parts: some are translated, all others stay byte for byte.
 
 The text between two boundaries, such as the tags of a paragraph, is a unit, translated as one line.
 Its inline elements become short tags in this line, ``<xb>the <xc/> text</xb>``, and what must not
@@ -59,7 +59,7 @@ class Piece(NamedTuple):
     end: int
     """Index after its last part."""
     name: str = ""
-    """What the opening and the closing piece of a pair have in common."""
+    """Name by which an opening and a closing piece make a pair; empty for other pieces."""
 
 
 class Unit(NamedTuple):
@@ -94,7 +94,7 @@ class MarkupDocument(ABC):
         """Cuts a document into parts and units; raises ``InputError`` if it is damaged."""
 
     def wrap(self, translator: Translator) -> MarkupTranslator:
-        """What keeps the tags of lines."""
+        """A wrapper of the translator that keeps the tags of lines."""
         return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
@@ -112,7 +112,7 @@ class MarkupDocument(ABC):
         return TranslatedDocument(encode(text, self._encoding), number, warnings)
 
     def add_text(self, raw: str) -> Piece:
-        """Adds the parts of a text; the spaces at its ends are not of the piece."""
+        """Adds the parts of a text; the spaces at its ends do not belong to the piece."""
         start, end = 0, len(raw)
         spaces = [each.span() for each in _SPACE.finditer(raw) if unescape(each[0]).isspace()]
         for first, last in spaces:

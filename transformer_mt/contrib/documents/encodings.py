@@ -1,4 +1,4 @@
-"""Encodings of documents: declared, or by a byte order mark; what is not valid in them stays."""
+"""Decoding and encoding of documents, by byte order mark or declaration; invalid bytes are kept."""
 
 import codecs
 import re
@@ -39,7 +39,11 @@ def decode(content: bytes) -> tuple[str, str]:
 
 
 def encode(text: str, encoding: str) -> bytes:
-    """Surrogates of invalid bytes as these, other characters that it lacks as ``&#8364;``."""
+    """The bytes of a document; the inverse of ``decode``.
+
+    Surrogates become the invalid bytes that they stand for, and other characters that the encoding
+    lacks become references, such as ``&#8364;``.
+    """
     errors = ("xmlcharrefreplace", "surrogateescape")
     runs = enumerate(_ESCAPED.split(text))  # every second one is of such bytes
     return b"".join(run.encode(encoding, errors[i % 2]) for i, run in runs)

@@ -1,7 +1,7 @@
 """HTML pages: which of their text is translated, and in what units.
 
 The tokens are those of Python's own parser, the one that reports where each begins in the source:
-html5lib, lxml and selectolax build a tree and would write the page anew.
+html5lib, lxml and selectolax build a tree and would rewrite the whole page.
 """
 
 import re

@@ -33,7 +33,7 @@ class PoDocument:
         self._parse, self._unplaced = polib.pofile, list[str]()
 
     def wrap(self, translator: Translator) -> MarkupTranslator:
-        """What keeps placeholders, tags and addresses."""
+        """A wrapper of the translator that keeps placeholders, tags and addresses."""
         return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
@@ -46,7 +46,7 @@ class PoDocument:
             text = content.decode()
             self._messages = self._parse(f"{text}\n")  # with which it is no path
         except UnicodeDecodeError:
-            raise InputError("not valid UTF-8: convert it, msgconv --to-code=UTF-8") from None
+            raise InputError("not valid UTF-8: convert it with msgconv --to-code=UTF-8") from None
         except OSError as error:
             raise InputError(str(error)) from None
         header = self._messages.metadata

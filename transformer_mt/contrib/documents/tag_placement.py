@@ -74,7 +74,7 @@ class _Span:
     kind: str = ""
     """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
     glued: bool = False
-    """Whether it follows what it follows in the line, where no space is between."""
+    """Whether no space may precede it: it follows the same word as in the line, without a space."""
 
 
 _MOVED_LEFT, _MOVED_RIGHT = (" ", ""), ("", " ")
@@ -257,7 +257,10 @@ def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int
 
 
 def _space_between(left: _Span, right: _Span) -> str:
-    """A no-break space, which is the larger character, rather than a plain one."""
+    """The space between two neighbouring spans: none, a plain one, or a no-break one.
+
+    A no-break space is preferred to a plain one; it is the larger character, hence ``max``.
+    """
     if right.glued:
         return ""
     if left.kind and right.kind:

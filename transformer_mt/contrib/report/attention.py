@@ -19,7 +19,7 @@ MAX_PIECES = 200
 _FONTS = ["DejaVu Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans"]
 """Fonts tried in turn for each character of an image, if installed."""
 COLOURS = LinearSegmentedColormap.from_list("weights", ["#f5f6f8", "#0d3b8c"])
-"""Of weights from 0 to 1: ``--card`` and ``--weight`` of ``page.css``, and what is in between."""
+"""Colour map of weights from 0 to 1, from ``--card`` to ``--weight`` of ``page.css``."""
 _KINDS = {
     "cross": ("cross-attention to the source", "attending (predicted) token"),
     "decoder": ("decoder self-attention", "attending (predicted) token"),

@@ -37,7 +37,7 @@ CURVES = {
 }
 """Keys of ``metrics.jsonl`` that are charted, with their titles."""
 
-FEW = 3
+MAX_LOOSE_POINTS = 3
 """Points that are not worth a chart, and are not joined by a line in the chart of others."""
 
 # Placeholder colours, replaced by CSS variables that differ between light and dark mode.
@@ -177,7 +177,7 @@ def curve_series(
             if points:
                 steps, values = zip(*points, strict=True)
                 series[name] = (steps, values)
-        if any(len(steps) > FEW for steps, _ in series.values()):
+        if any(len(steps) > MAX_LOOSE_POINTS for steps, _ in series.values()):
             panels[key] = series
     return panels
 
@@ -196,7 +196,7 @@ def _draw_curves(
     """Draws values over updates; perplexity, which falls by powers of ten, on a log scale."""
     lines = []
     for color, (steps, values) in zip(colors, series.values(), strict=False):
-        ls, size = ("none", 6) if len(values) <= FEW else ("-", 3.5)
+        ls, size = ("none", 6) if len(values) <= MAX_LOOSE_POINTS else ("-", 3.5)
         marker = "o" if len(values) < 20 else None
         lines += axes.plot(steps, values, ls=ls, color=color, marker=marker, markersize=size)
     if key == "ppl":

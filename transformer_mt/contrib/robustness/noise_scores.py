@@ -31,7 +31,7 @@ class NoiseScores:
     changed: int
     """Number of these source lines that differ from the clean ones."""
     scores: list[Score]
-    """Each with its difference to the clean one's, except for those."""
+    """One score for each metric, with its difference from the clean score unless it is that one."""
 
 
 class NoiseTable(list[NoiseScores]):

@@ -44,7 +44,7 @@ _TWICE_ENCODED = re.compile("Ã[¡-¿ƒ„–œŸ]|Â[¡-¿]|â€")  # UTF-8 re
 
 
 def garbled(text: str) -> bool:
-    """Characters that are not text, or text in a wrong encoding."""
+    """Whether a text has characters that are not text, or was read in a wrong encoding."""
     if _BROKEN.search(text):
         return True
     suspect = not text.isascii() and ("Ã" in text or "Â" in text or "â€" in text)
@@ -67,7 +67,7 @@ _ENTITY = re.compile(
 
 
 def markup(text: str) -> bool:
-    """HTML tags or entities."""
+    """Whether a text has HTML tags or entities."""
     if "&" in text:
         if _ENTITY.search(text):
             return True
@@ -84,7 +84,7 @@ def fold(text: str) -> str:
 
 
 def identical(src: str, tgt: str) -> bool:
-    """Both sides are the same up to case, spaces and punctuation."""
+    """Whether both sides are the same up to case, spaces and punctuation."""
     starts = fold(src[:32]), fold(tgt[:32])  # enough to decide most pairs
     longer, shorter = max(starts, key=len), min(starts, key=len)
     return longer.startswith(shorter) and fold(src) == fold(tgt)

@@ -167,7 +167,7 @@ class EncodeChunk:
         return kept
 
     def content(self, kept: list[KeptPair]) -> dict[str, npt.NDArray[Any]]:
-        """What the file has of the pairs: their tokens."""
+        """The arrays of the file, by name: tokens and lengths of the kept pairs, on each side."""
         arrays, dtype = {}, token_type(self.tokenizer.num_ids)
         for name in ("src", "tgt"):
             side = Side.from_lists([getattr(pair, name) for pair in kept])
@@ -214,8 +214,8 @@ def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], Clean
         shutil.rmtree(task.folder)
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(
-            f"nothing is left after cleaning: {report.total:,} pairs read; "
-            f"dropped: {dropped or 'none'}"
+            f"nothing is left after cleaning: {report.total:,} pairs read; dropped: "
+            f"{dropped or 'none'}; check src and tgt, or relax data.cleaning"
         )
     return chunks, _find_duplicates(chunks, report), report
 

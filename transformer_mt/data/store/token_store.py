@@ -35,7 +35,7 @@ _SEED = 5
 """Seed of the division into shards, the same in all runs, which share the encoded corpus."""
 
 _BUFFER_BYTES = 2**16
-"""Bytes that are written to a file at a time: of many shards, a part has little for each."""
+"""Minimum number of bytes per write to a file; with many shards, each part adds little to each."""
 
 Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]

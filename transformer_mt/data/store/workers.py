@@ -117,8 +117,8 @@ class _Worker(Generic[T, R]):
             succeeded, result = self._connection.recv()
         except (EOFError, OSError):
             raise InputError(
-                "a worker process was killed; if memory ran out, set fewer of them (data.workers, "
-                "for mt-eval: workers). Then run the same command again"
+                "a worker process was killed: if memory ran out, close other programs, or set a "
+                "smaller data.workers (mt-train); then run the same command again"
             ) from None
         if not succeeded:
             raise result

@@ -26,7 +26,8 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
 
 _MAX_BYTES = 2**24
-"""Maximum size of a file: half a million pieces take less, and memory 25 times as much."""
+"""Maximum size of a file of a vocabulary. Half a million pieces take less; a loaded file takes 25
+times its size in memory."""
 
 _TAG = re.compile(r">>[^<>\s]+<<")
 """Language token at the start of a line, as ``>>deu<<``."""
@@ -41,8 +42,8 @@ class Tokenizer:
 
     Args:
         model: Path of a SentencePiece model, which is not trusted.
-        pieces: The vocabulary, by id, if it is not that of the model: what the model produces and
-            it lacks is ``<unk>``, and a line may start with one of its language tokens.
+        pieces: The vocabulary, by id, if it is not the model's own. Pieces of the model that it
+            lacks become ``<unk>``, and a line may start with one of its language tokens.
         tgt: Tokenizer of the target language; None: this one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The CTranslate2 engine of a model: where its conversion is kept, and which ones may be used.
+"""Models converted for the CTranslate2 engine: where they are stored, and when they are reused.
 
 This module does not load PyTorch: the weights are needed only where there is no conversion yet.
 """

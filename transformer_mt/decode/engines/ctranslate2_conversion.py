@@ -1,7 +1,7 @@
 """Conversion of a model to CTranslate2's format.
 
-The result is a plain CTranslate2 model that any program can load; its tokens are the pieces of
-``tokenizer.model``, of which it contains a copy.
+The result is a plain CTranslate2 model that any program can load; its tokens are the pieces of the
+vocabulary (``tokenizer.model``, or ``source.spm`` and ``target.spm``), of which it has a copy.
 """
 
 from pathlib import Path

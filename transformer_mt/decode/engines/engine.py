@@ -65,10 +65,27 @@ class Engine(Protocol):
     def score(
         self, sources: Sequence[list[int]], targets: Sequence[list[int]]
     ) -> list[list[float]]:
-        """The log-probability of each token of given translations, end symbols included."""
+        """The log-probability of each token of given translations, end symbols included.
+
+        Args:
+            sources: Token ids of each sentence, without special symbols.
+            targets: Token ids of each translation, without special symbols.
+
+        Returns:
+            For each translation, one value more than it has tokens: the last is the end symbol's.
+        """
 
     def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
-        """Links each word of given translations to a word of its source."""
+        """Links each word of given translations to a word of its source.
+
+        Args:
+            pairs: Sources and their translations.
+            words: For each pair, the word of each token; -1 for a token of the source that belongs
+                to no word.
+
+        Returns:
+            For each pair, one link for each word of the translation, in order.
+        """
 
 
 def max_tokens(config: ModelConfig) -> int:

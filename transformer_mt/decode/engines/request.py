@@ -1,4 +1,4 @@
-"""What a translation engine is built from, and the rule by which one is chosen."""
+"""Requests for translation engines, and the fixed rule that chooses an engine."""
 
 import hashlib
 import json
@@ -74,11 +74,11 @@ class EngineRequest:
             reference: The model: a folder, or a repository of the Hugging Face Hub.
             search: Fields of ``DecodeConfig`` that differ from the folder's or from the defaults.
             device: ``auto``, ``cpu`` or ``cuda``.
-            compute_type: As the attribute.
-            step: As the attribute.
-            ensemble: Further models.
-            given: As the attribute.
-            cache_dir: As the attribute.
+            compute_type: As in ``mt-translate``.
+            step: Step of the checkpoint whose weights to use; None for the final weights.
+            ensemble: Further models, with the same vocabulary; probabilities are averaged.
+            given: Settings that give (parts of) translations: ``prefix``, ``score``.
+            cache_dir: Stores a converted model that cannot be stored in its folder.
 
         Raises:
             InputError: The configuration or the vocabulary is missing or damaged, a repository
@@ -207,7 +207,7 @@ def open_engine(name: str, request: EngineRequest) -> Engine:
                 raise
             log.warning("%s; using engine=%s", error, names[-1])
     if request.compute_type == "fast":
-        message, used = f"compute_type=fast is engine={engine.name}", engine.compute_type
+        message, used = f"compute_type=fast: using engine={engine.name}", engine.compute_type
         if used != "float32":
             differs = "some translations and all scores differ from float32's"
             message += f" compute_type={used}: {differs}"

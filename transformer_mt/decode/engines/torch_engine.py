@@ -33,8 +33,8 @@ from transformer_mt.model.transformer import Transformer, for_inference
 _LOGIT_ROWS = 1024
 """Rows of logits held at a time, in forced decoding."""
 _MAX_GPU_TOKENS = 524288
-"""17,000 rows of 30 tokens. A step of 4,000 rows fills a GPU, but batches shrink as sentences
-finish. Not measured."""
+"""Maximum number of tokens of a batch on a GPU: 17,000 rows of 30 tokens. A step of 4,000 rows
+fills a GPU, but batches shrink as sentences finish. Not measured."""
 _MEMORY_SHARE = 0.5
 """Share of a GPU's free memory to use."""
 

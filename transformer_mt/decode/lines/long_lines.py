@@ -42,7 +42,7 @@ def _sentence_starts(
 ) -> list[int]:
     """The pieces at which a sentence starts, but for the first one.
 
-    At ``words`` words start, but for the first one; ``texts`` are all words.
+    ``words`` are the pieces at which words start, except the first word; ``texts`` are all words.
     """
     starts = [i for i, piece in enumerate(pieces[:-1], 1) if _FULL_STOP_CJK.search(piece)]
     for i, (word, following) in zip(words, pairwise(texts), strict=True):

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 NAN_MESSAGE = (
-    "the model's output is not a number: its weights are damaged, or its training diverged"
+    "the model's output is not a number: its weights are damaged, or its training diverged: copy "
+    "the model again, or use another checkpoint (step=N)"
 )
 
 
