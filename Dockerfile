@@ -7,6 +7,8 @@
 #   docker run --rm -i --gpus all -v "$PWD/runs:/work/runs" transformer-mt:cuda \
 #     mt-translate model=runs/quickstart < in.en
 #
+# Training on several GPUs needs more shared memory than Docker's 64 MB: docker run --ipc=host …
+#
 # TORCH_BACKEND is a value of `uv pip install --torch-backend`. The CUDA libraries come with torch, so
 # that one small base image does for both; the host needs only NVIDIA's driver and container toolkit.
 ARG PYTHON=3.13

@@ -63,6 +63,9 @@ def environment_error(error: Exception) -> str | None:
         return format_os_error(error)
     if is_out_of_memory(error):
         return f"out of memory ({first_line(error)}): use a smaller model, or smaller batches"
+    if "no kernel image is available" in str(error):
+        remedy = "install one that has (README.md, Install), or train and translate on the CPU"
+        return f"this build of PyTorch has no code for this GPU: {remedy}"
     if "failed to map segment from shared object" in str(error):
         remedy = "raise ulimit -v, or allow execution in its folder"
         return f"cannot load a library ({first_line(error)}): {remedy}"

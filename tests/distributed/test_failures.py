@@ -40,6 +40,8 @@ ADVICE = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
         ("RuntimeError", "Triton Error [CUDA]: unspecified launch failure", True),
         ("RuntimeError", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling x", True),
         ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling x", False),
+        ("AcceleratorError", "CUDA error: no kernel image is available for execution", False),
+        ("RuntimeError", "CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling x", False),
         ("RuntimeError", "The size of tensor a must match", False),
         ("ValueError", "CUDA error: unknown error", False),
         ("LostRankError", "rank 1 of 2: lost the connection", True),

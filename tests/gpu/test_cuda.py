@@ -135,7 +135,8 @@ def test_attention_dropout_of_the_variable_length_kernels(causal: bool, kernel: 
     assert not torch.equal(out, attention(2, value))
     assert out.float().mean().item() == pytest.approx(1, abs=0.02)
     last = out.view(number, length, -1)[:, -1].float()  # with all keys in either case
-    assert last.std().item() == pytest.approx((p / (1 - p) / length) ** 0.5, rel=0.1)
+    # Of 64 sequences × 4 heads: all 64 columns of a head share their weights.
+    assert last.std().item() == pytest.approx((p / (1 - p) / length) ** 0.5, rel=0.25)
     weights = torch.randn_like(out)
     (grad,) = torch.autograd.grad((out.float() * weights.float()).sum(), value)
     # Random terms of either sign, whose sum is as large as their norm, or close to zero.

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 _CUDA_ERROR = re.compile(r"CUDA (driver )?error: |Triton Error \[CUDA\]: ")
 """Prefix of CUDA errors that torch raises as a plain RuntimeError: of the driver, of libraries."""
-_PROGRAM_ERROR = re.compile(r"assert|illegal|misaligned|invalid|memory$|resource|alloc", re.I)
+_PROGRAM_ERROR = re.compile(
+    r"assert|illegal|misaligned|invalid|memory$|resource|alloc|kernel image|PTX|symbol|supported",
+    re.I,
+)
 
 _GRACE_SECONDS = 1.0
 """Time for which a rank outlives the failure of another one, so that a launcher sees that failure
@@ -189,7 +192,9 @@ def _is_lost_connection(error: Exception) -> bool:
 
 
 def _summary(error: object) -> str:
-    """First sentence of an error of torch, without the source location at its beginning."""
+    """NCCL's reason, or the first sentence of an error without the source location before it."""
+    if reason := str(error).partition("Last error:\n")[2].strip():
+        return reason.replace("\n", "; ")
     line = re.sub(r"^\[[^]]*\] ", "", str(error).partition("\n")[0])
     return line.partition(". ")[0]
 

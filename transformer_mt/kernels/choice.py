@@ -80,7 +80,8 @@ def should_compile(
         return bool(choice)
     possible = (
         precision == "bf16"
-        and model.key_size == model.value_size <= 256
+        # With larger heads and dropout, an RTX 4090 leaves out the gradient, without an error.
+        and model.key_size == model.value_size <= 192
         and model.key_size % 8 == 0
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
@@ -92,7 +93,7 @@ def should_compile(
         return False
     if choice and not possible:
         raise InputError(
-            "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 256, and an "
+            "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 192, and an "
             f"Ampere GPU or later; here: {precision}, d_k={model.key_size}, "
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )

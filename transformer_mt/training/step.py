@@ -56,6 +56,8 @@ class LossModule(nn.Module):
         gradients of a layer while the layers below still compute theirs; a single graph would
         deliver all gradients at its end.
         """
+        # PyTorch compiles a function at most 8 times, and the jobs of a sweep share a process.
+        torch._dynamo.reset()
         if world_size == 1:
             self.compile(fullgraph=True, dynamic=False)
             return

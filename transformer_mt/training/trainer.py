@@ -102,9 +102,11 @@ class Trainer:
         self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         compiled_vocab = self.model.vocab_size if compiled else None
-        self._max_tokens = config.max_tokens_per_device or default_max_tokens(
+        max_tokens = config.max_tokens_per_device or default_max_tokens(
             job.model, device, compiled_vocab
         )
+        # The least of all GPUs: ranks that split an update differently would not share all of it.
+        self._max_tokens = min(world.gather(max_tokens))
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self._batches = BatchIterator(
             job, self._train, data.sampler, self._max_tokens, compiled, world

@@ -189,6 +189,17 @@ def test_out_of_memory_is_one_line(run: Run) -> None:
     assert err.startswith("mt-train: error: out of memory (")
 
 
+def test_a_gpu_that_this_pytorch_does_not_support_is_one_line(run: Run) -> None:
+    def too_old(_: object) -> None:
+        raise torch.AcceleratorError(
+            "CUDA error: no kernel image is available for execution on the device\nCUDA kernel"
+        )
+
+    status, out, err = run("train", "model=tiny", job=too_old)
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "no code for this GPU" in err
+
+
 @pytest.mark.parametrize("flag", ["--cfg", "-c"])
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run, flag: str) -> None:
     argv = ["model=base", flag, "job", "train.seed=3"]  # flags may stand anywhere

@@ -59,6 +59,8 @@ class ModelStep:
         for model, state in zip(self._models, self._states, strict=True):
             grew |= state.reserve(steps)
             grew |= model.embedding.reserve(state.length)
+        # A captured step reads these tables even after another thread has replaced them.
+        self._tables = [model.embedding.sinusoids for model in self._models]
         return grew
 
     def step(self, tokens: Tensor) -> Tensor:
