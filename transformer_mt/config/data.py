@@ -137,7 +137,7 @@ class DataConfig(Checked, prefix="data."):
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
 
     @property
-    def bleu(self) -> str:
+    def bleu_metric(self) -> str:
         """Name of the kind of BLEU that translations are validated by: ``bleu`` or a protocol."""
         return BLEU_OF_NORMALIZATION.get(self.normalization, "bleu")
 

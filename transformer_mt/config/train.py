@@ -210,8 +210,6 @@ class TrainJob(Checked):
         )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
-        message = f"trackers=[{','.join(self.trackers)}] has a name twice"
-        require(len(set(self.trackers)) == len(self.trackers), message)
         limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}
         if self.model.positions == "learned":
             limits["model.max_positions"] = self.model.max_positions

@@ -22,7 +22,7 @@ START_BIAS = -100.0
 """Output bias of ``<s>`` and ``<pad>``, which makes their probability negligible (e^−100)."""
 
 _SHARED, _OUTPUT = "model.shared", "lm_head"
-_OF_SOURCE, _OF_TARGET = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
+_SOURCE_EMBEDDING, _TARGET_EMBEDDING = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
 """Embeddings, of which a file has one or more, whatever is tied."""
 _IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
 """Tensors that some files have and nothing needs: the sinusoids."""
@@ -105,9 +105,9 @@ def _shapes(model: ModelConfig, source_size: int, target_size: int) -> Shapes:
         empty = Transformer(model, target_size, source_size)
         exported = transformers_model.convert_weights(empty, 0)
     shapes = {name: tuple(tensor.shape) for name, tensor in exported.items()}
-    for name in (_SHARED, _OF_SOURCE):
+    for name in (_SHARED, _SOURCE_EMBEDDING):
         shapes[f"{name}.weight"] = source_size, model.d_model
-    for name in (_OF_TARGET, _OUTPUT):
+    for name in (_TARGET_EMBEDDING, _OUTPUT):
         shapes[f"{name}.weight"] = target_size, model.d_model
     return shapes
 
@@ -144,11 +144,13 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
     ours: Weights = {}
     tied = model.tied_embeddings
     if tied == "all":
-        ours["embedding.weight"] = rows(target, _SHARED, _OF_SOURCE, _OF_TARGET, _OUTPUT)
+        ours["embedding.weight"] = rows(
+            target, _SHARED, _SOURCE_EMBEDDING, _TARGET_EMBEDDING, _OUTPUT
+        )
     else:
         also = [_OUTPUT] * (tied == "decoder")
-        ours["untied_source.weight"] = rows(source, _OF_SOURCE, _SHARED)
-        ours["embedding.weight"] = rows(target, _OF_TARGET, *also, _SHARED)
+        ours["untied_source.weight"] = rows(source, _SOURCE_EMBEDDING, _SHARED)
+        ours["embedding.weight"] = rows(target, _TARGET_EMBEDDING, *also, _SHARED)
     if tied == "none":
         ours["untied_output"] = rows(target, _OUTPUT)
     bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()

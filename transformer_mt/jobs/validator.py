@@ -83,7 +83,7 @@ class TranslationValidator:
         def score(name: str, tag: str) -> float:
             own = [lines[i] for i in groups[tag]]
             texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
-            metric = self.job.data.bleu if name == "bleu" else name
+            metric = self.job.data.bleu_metric if name == "bleu" else name
             language = normalizer.of_tag(tag).tgt_lang
             return compute_score(metric, language, texts, references).score
 

@@ -98,7 +98,7 @@ class Monitor:
         is_main: Whether this is the main rank.
         threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
             whose CPU time says nothing about other programs.
-        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu``).
+        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu_metric``).
     """
 
     def __init__(

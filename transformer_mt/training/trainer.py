@@ -169,7 +169,7 @@ class Trainer:
         record = self._run_dir, state, self.criteria
         threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
         self._monitor = Monitor(
-            *record, trackers, peak_rate, world.is_main, threads, bleu=job.data.bleu
+            *record, trackers, peak_rate, world.is_main, threads, bleu=job.data.bleu_metric
         )
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))

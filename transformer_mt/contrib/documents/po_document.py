@@ -52,7 +52,7 @@ class PoDocument:
         header = self._messages.metadata
         charset = header.get("Content-Type", "").rpartition("charset=")[2]
         if charset.lower() not in ("", "charset", "utf-8", "utf8"):  # CHARSET: of a template
-            raise InputError(f"charset={charset}: convert it, msgconv --to-code=UTF-8")
+            raise InputError(f"charset={charset}: convert it with msgconv --to-code=UTF-8")
         language = header.get("Language") or tgt_lang
         if not may_be_same_language(language, tgt_lang):
             raise InputError(f"Language is {language}, but the model translates to {tgt_lang}")
