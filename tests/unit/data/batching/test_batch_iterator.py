@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -180,31 +179,27 @@ def test_an_update_is_the_same_for_any_number_of_ranks(
     assert sum(number for _, number in parts) == num_targets
 
 
-def test_a_resumed_run_gets_the_same_batches(sampled: Prepared) -> None:
-    """With processes that sample ahead; nothing is left on the disk."""
-    before = sorted(sampled.corpus.parent.rglob("*"))
-    whole, resumed = iterator_of(sampled), iterator_of(sampled, workers=2)
-    steps = range(2 * whole.steps_per_epoch - 2, 2 * whole.steps_per_epoch + 3)
-    for (ours, _), (theirs, _) in zip(resumed.read(steps), whole.read(steps), strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.src.tokens.equal(other.src.tokens)
-            assert one.tgt_out.equal(other.tgt_out)
-    assert sorted(sampled.corpus.parent.rglob("*")) == before
-
-
-def test_sampling_processes_survive_the_signals_that_end_a_run(
-    iterator: BatchIterator, prepared: Prepared
+def test_processes_sample_ahead_what_a_resumed_run_gets_whatever_signals_come(
+    sampled: Prepared,
 ) -> None:
-    """A signal to all processes of a run must leave it time to save a checkpoint."""
-    signals = {3: signal.SIGTERM, 5: signal.SIGUSR1, 7: signal.SIGHUP}
-    with closing(iterator_of(prepared, workers=2).read(range(1, 100))) as updates:
-        for step, (batches, _) in enumerate(islice(updates, 15), 1):
+    """A signal to all processes of a run must leave it time to save a checkpoint.
+
+    Nothing is left on the disk.
+    """
+    before = sorted(sampled.corpus.parent.rglob("*"))
+    whole, ahead = iterator_of(sampled), iterator_of(sampled, workers=2)
+    steps = range(2 * whole.steps_per_epoch - 2, 2 * whole.steps_per_epoch + 13)
+    signals = {steps[3]: signal.SIGTERM, steps[5]: signal.SIGUSR1, steps[7]: signal.SIGHUP}
+    with closing(ahead.read(steps)) as updates:
+        for step, (batches, _) in zip(steps, updates, strict=True):
             if step in signals:
                 for process in multiprocessing.active_children():
                     os.kill(process.pid, signals[step])
-            for ours, expected in zip(batches, read(iterator, step)[0], strict=True):
+            for ours, expected in zip(batches, read(whole, step)[0], strict=True):
+                assert ours.src.tokens.equal(expected.src.tokens)
                 assert ours.tgt_out.equal(expected.tgt_out)
     assert not multiprocessing.active_children()
+    assert sorted(sampled.corpus.parent.rglob("*")) == before
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
