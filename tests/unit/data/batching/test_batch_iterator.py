@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.stores import epoch_of, flip_bit, realistic_lengths, store_of_lengths
+from support.tokenizers import WORDS
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
@@ -40,7 +41,6 @@ TOKENS = 200
 """Target tokens of an update."""
 
 STRENGTH = 0.2
-WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über"]
 
 
 def write(path: Path, first: int, count: int) -> SourceConfig:
@@ -84,11 +84,6 @@ def iterator_of(
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
     world = World(torch.device("cpu"), rank, size)
     return BatchIterator(job, prepared.train, prepared.sampler, 500, False, world)
-
-
-@pytest.fixture(scope="module")
-def iterator(prepared: Prepared) -> BatchIterator:
-    return iterator_of(prepared)
 
 
 def pair_indices(iterator: BatchIterator, step: int) -> list[int]:
@@ -144,9 +139,8 @@ def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepar
         assert content(batches) == stored(prepared, pairs)
 
 
-def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
-    iterator: BatchIterator, prepared: Prepared
-) -> None:
+def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(prepared: Prepared) -> None:
+    iterator = iterator_of(prepared)
     per_epoch, seen = iterator.steps_per_epoch, [stored(prepared, list(range(PAIRS)))]
     for epoch in range(3):
         pairs, targets = Counter[Sequences](), []
