@@ -1,4 +1,4 @@
-"""The page without a browser: it is whole, loads nothing, and holds what it was given; its parts."""
+"""The page without a browser: it is whole, loads nothing, holds what it was given; its parts."""
 
 import base64
 import hashlib
