@@ -80,7 +80,9 @@ def test_a_token_changes_the_logits_of_exactly_the_positions_that_see_it(
     tokens[changed] = (tokens[changed] + shift) % VOCABULARY
     changed_sides = sides.copy()
     changed_sides[changed_side] = replace(sides[changed_side], tokens=tokens)
-    before, after = (logits(model, Batch(*each, each[1].tokens)) for each in (sides, changed_sides))
+    before, after = (
+        logits(model, Batch(src, tgt, tgt.tokens)) for src, tgt in (sides, changed_sides)
+    )
     moved = (before - after).abs().amax(dim=1)
     source, target = ((side.positions == 0).cumsum(0) for side in sides)  # numbers of the pairs
     seen = target == (source, target)[changed_side][changed]
