@@ -1,4 +1,4 @@
-"""Properties of the model for any batch: causality, independence of other pairs, exact caching."""
+"""Properties of the model for any batch: causality, independence of packing, exact caching."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,17 +11,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.random_weights import random_transformer
+from support.stores import store_of
 from torch import Tensor
 
-from transformer_mt.batch import Batch, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.data.batching.micro_batches import collate
-from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.batching.static_batches import BufferShape, fill
+from transformer_mt.data.store.token_store import Indices
 from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.loss import smoothed_cross_entropy
 
 VOCABULARY = 11
 LONGEST = 6
+SHAPE = BufferShape(src_tokens=48, tgt_tokens=40, max_length=8, parts=1)
+"""Room for any six pairs below, so that there are always dummies."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "post": {},
@@ -61,46 +66,37 @@ def logits(model: Transformer, batch: Batch) -> Tensor:
         return model.logits(model(batch))
 
 
-def full(model: Transformer, sources: Rows, targets: Rows) -> list[Tensor]:
-    """Logits of whole target sequences, one pair at a time."""
-    return [
-        logits(model, Batch(packed([s]), t := packed([tgt]), t.tokens))
-        for s, tgt in zip(sources, targets, strict=True)
-    ]
-
-
 @VARIANTS
 @given(pairs=pairs_of_tokens, data=st.data())
-def test_later_tokens_do_not_change_earlier_logits(
+def test_a_token_changes_the_logits_of_exactly_the_positions_that_see_it(
     variant: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
-    model = transformer(variant)
-    source, target = packed([src for src, _ in pairs]), packed([tgt for _, tgt in pairs])
-    n = target.tokens.numel()
-    changed = data.draw(st.integers(0, n - 1), label="flat index of the changed token")
+    """Of a target token its own and the later ones of its sequence, of a source token all."""
+    model, sides = transformer(variant), [packed(list(side)) for side in zip(*pairs, strict=True)]
+    changed_side = data.draw(st.sampled_from([0, 1]), label="source or target")
+    tokens = sides[changed_side].tokens.clone()
+    changed = data.draw(st.integers(0, len(tokens) - 1), label="flat index of the changed token")
     shift = data.draw(st.integers(1, VOCABULARY - 1), label="shift")
-    tokens = target.tokens.clone()
     tokens[changed] = (tokens[changed] + shift) % VOCABULARY
-    before = logits(model, Batch(source, target, target.tokens))
-    after = logits(model, Batch(source, replace(target, tokens=tokens), tokens))
+    changed_sides = sides.copy()
+    changed_sides[changed_side] = replace(sides[changed_side], tokens=tokens)
+    before, after = (
+        logits(model, Batch(src, tgt, tgt.tokens)) for src, tgt in (sides, changed_sides)
+    )
     moved = (before - after).abs().amax(dim=1)
-    ends = [i for i in range(changed + 1, n) if target.positions[i] == 0]
-    inside = range(changed, ends[0] if ends else n)
-    for i in range(n):
-        # Only its own position and the later ones of its sequence may change.
-        assert (moved[i] > 1e-9) if i in inside else (moved[i] <= 1e-12), (i, changed)
+    source, target = ((side.positions == 0).cumsum(0) for side in sides)  # numbers of the pairs
+    seen = target == (source, target)[changed_side][changed]
+    if changed_side == 1:
+        seen &= torch.arange(len(target)) >= changed
+    assert (moved[seen] > 1e-9).all()
+    assert (moved[~seen] <= 1e-12).all()
 
 
-@VARIANTS
-def test_every_target_position_sees_every_source_token(variant: str) -> None:
-    model, target = transformer(variant), packed([[4, 5, 6]])
-    source = packed([[7, 8, 9, 10]])
-    before = logits(model, Batch(source, target, target.tokens))
-    for i in range(4):
-        tokens = source.tokens.clone()
-        tokens[i] = 3
-        after = logits(model, Batch(replace(source, tokens=tokens), target, target.tokens))
-        assert ((before - after).abs().amax(dim=1) > 1e-9).all()
+def batches_of(pairs: list[Pair], groups: list[Indices]) -> list[Batch]:
+    """The pairs of all groups in each form: buckets, buckets of few shapes, a buffer."""
+    store = store_of(pairs)
+    (buffer,) = fill(store, np.concatenate(groups), SHAPE)
+    return [collate(store, groups), collate(store, groups, few_shapes=True), buffer]
 
 
 @VARIANTS
@@ -109,17 +105,34 @@ def test_batching_does_not_change_a_pair(
     variant: str, pairs: list[Pair], data: st.DataObject
 ) -> None:
     model = transformer(variant)
-    store = TokenStore(
-        Side.from_lists([src for src, _ in pairs]), Side.from_lists([tgt for _, tgt in pairs])
-    )
     order = data.draw(st.permutations(range(len(pairs))), label="order")
     cuts = data.draw(st.sets(st.integers(1, len(pairs))), label="where groups end")
-    bounds = sorted({0, len(pairs), *cuts})
-    groups = [np.array(order[a:b]) for a, b in pairwise(bounds)]
-    together = logits(model, collate(store, groups)).split([len(pairs[i][1]) for i in order])
-    for i, got in zip(order, together, strict=True):
-        alone = logits(model, collate(store, [np.array([i])]))
-        torch.testing.assert_close(got, alone, rtol=0, atol=1e-10)
+    groups = [np.array(order[a:b]) for a, b in pairwise(sorted({0, len(pairs), *cuts}))]
+    alone = [logits(model, collate(store_of([pairs[i]]), [np.array([0])])) for i in order]
+    for batch in batches_of(pairs, groups):
+        together = logits(model, batch)[batch.tgt_out != IGNORE_INDEX]
+        for got, expected in zip(together.split([*map(len, alone)]), alone, strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", ["post", "pre"])
+@given(pairs=pairs_of_tokens, data=st.data())
+def test_loss_and_gradients_equal_those_of_single_pairs(
+    variant: str, pairs: list[Pair], data: st.DataObject
+) -> None:
+    model, everyone = transformer(variant), np.arange(len(pairs))
+
+    def loss_and_gradients(batch: Batch) -> tuple[Tensor, ...]:
+        weight: Any = model.get_parameter("embedding.weight")
+        loss, nll = smoothed_cross_entropy(model(batch), weight, batch.tgt_out, 0.1)
+        return loss.detach(), nll, *torch.autograd.grad(loss, list(model.parameters()))
+
+    alone = [loss_and_gradients(collate(store_of([pair]), [everyone[:1]])) for pair in pairs]
+    wanted = [sum(parts) for parts in zip(*alone, strict=True)]
+    cut = data.draw(st.integers(0, len(pairs)), label="end of the first bucket")
+    for batch in batches_of(pairs, [group for group in np.split(everyone, [cut]) if len(group)]):
+        for got, expected in zip(loss_and_gradients(batch), wanted, strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 
 
 @VARIANTS
@@ -143,12 +156,10 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
         newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
         with torch.inference_mode():
             got = model.decode_step(newest, state)
-        afresh = full(
-            model,
-            [sources[i] for i, beams in zip(alive, prefixes, strict=True) for _ in beams],
-            [prefix for beams in prefixes for prefix in beams],
-        )
-        expected = torch.stack([rows[-1] for rows in afresh]).view(got.shape)
+        rows = packed([sources[i] for i in alive for _ in range(width)])
+        whole = packed([prefix for beams in prefixes for prefix in beams])
+        afresh = logits(model, Batch(rows, whole, whole.tokens))
+        expected = afresh.view(-1, t + 1, VOCABULARY)[:, -1].view(got.shape)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
         # Any choice of parents, and any subset of the sentences in any order.

@@ -53,13 +53,9 @@ def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     ((best,),) = opened(model, SENTENCE).translator.translate_nbest([SENTENCE], 1)
     assert found.translation == best.text
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
-    cross, decoder, encoder = found.kinds
-    assert encoder.keys == [*tokenizer.pieces(src), "</s>"]
-    assert decoder.keys == ["<s>", *tokenizer.pieces(tgt)]
-    assert cross.queries == [*tokenizer.pieces(tgt), "</s>"]
     src, tgt = [*src, EOS], [BOS, *tgt, EOS]
-    pieces = tokenizer.pieces(src), tokenizer.pieces(tgt)
-    expected = model_maps.attention_maps(network, src, tgt, *pieces)
+    src_pieces, tgt_pieces = tokenizer.pieces(src), tokenizer.pieces(tgt)
+    expected = model_maps.attention_maps(network, src, tgt, src_pieces, tgt_pieces)
     names = ["cross-attention to the source", "decoder self-attention", "encoder self-attention"]
     assert [kind.name for kind in found.kinds] == names
     data = to_data(found)["kinds"]
@@ -71,9 +67,9 @@ def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
                 torch.tensor(layer).view(shape) / 1000, weights, atol=5.1e-4, rtol=0
             )
     assert [(kind["queries"], kind["keys"]) for kind in data] == [
-        (expected.tgt[1:], expected.src),
-        (expected.tgt[1:], expected.tgt[:-1]),
-        (expected.src, expected.src),
+        (tgt_pieces[1:], src_pieces),
+        (tgt_pieces[1:], tgt_pieces[:-1]),
+        (src_pieces, src_pieces),
     ]
 
 

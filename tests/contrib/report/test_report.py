@@ -1,8 +1,9 @@
-"""The page without a browser: it is whole, loads nothing, and holds what it was given."""
+"""The page without a browser: it is whole, loads nothing, holds what it was given; its parts."""
 
 import base64
 import hashlib
 import json
+import random
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,8 +13,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.report.charts import _draw_curves, curve_charts, curve_image
-from transformer_mt.contrib.report.pages import report_page
+from transformer_mt.contrib.report.charts import (
+    GROUPS,
+    _draw_curves,
+    by_length,
+    curve_charts,
+    curve_image,
+)
+from transformer_mt.contrib.report.pages import changes, report_page
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
 from transformer_mt.training.metrics_log import read_records
@@ -72,6 +79,7 @@ def test_one_system() -> None:
     assert data["systems"][0]["chrf"][3] == 100
     assert [tag for tag, _ in page.elements].count("figure") == 2
     assert "1 of 4 lines" not in page.text
+    assert report({"one.de": ONE}, source=SOURCE).html == page.html  # at every call
 
 
 def test_several_systems_with_the_words_that_differ() -> None:
@@ -108,10 +116,6 @@ def test_the_page_loads_nothing_and_lets_only_its_own_script_run() -> None:
     )
     identifiers = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(identifiers) == len(set(identifiers))
-
-
-def test_the_same_input_gives_the_same_page() -> None:
-    assert report({"one.de": ONE}).html == report({"one.de": ONE}).html
 
 
 def test_too_many_systems_are_refused() -> None:
@@ -167,3 +171,47 @@ def test_systems_with_only_empty_lines() -> None:
     page = report({"one.de": [""] * 4, "two.de": [""] * 4})
     assert "No sentences differ." in page.text
     assert "4 of 4 lines are empty" in page.text
+
+
+def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
+    draw = random.Random(1)
+    lines = [" ".join(["w"] * draw.randint(1, 40)) for _ in range(203)]
+    groups = by_length(lines)
+    assert sorted(i for group in groups.values() for i in group) == list(range(203))
+    lengths = [[len(lines[i].split()) for i in group] for group in groups.values()]
+    assert len(groups) == GROUPS
+    for label, of_group, following in zip(groups, lengths, [*lengths[1:], [99]], strict=True):
+        assert label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
+        assert max(of_group) < min(following)  # sentences of one length are in one group
+        assert 203 / GROUPS - 15 < len(of_group) < 203 / GROUPS + 15
+    assert [*groups][-1].endswith(" words")
+
+
+def test_length_groups_of_few_sentences() -> None:
+    assert by_length(["a b", "a b"]) == {"2 words": [0, 1]}
+    assert by_length(["", "a"]) == {"0": [0], "1 words": [1]}
+    assert [*by_length(["a", "a", "b c"]).values()] == [[0, 1], [2]]
+    without_spaces = ["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30]
+    assert by_length(without_spaces) == {"22": [0], "30 characters": [1]}
+
+
+def test_changes_word_by_word() -> None:
+    signs = {"same": "=", "only_old": "-", "only_new": "+"}
+
+    def marked(old: str, new: str) -> list[str]:
+        return [signs[change.kind] + change.text for change in changes(old, new)]
+
+    sentences = "der rote Hund bellt laut", "der Hund bellt sehr laut"
+    assert marked(*sentences) == ["=der", "-rote", "=Hund bellt", "+sehr", "=laut"]
+    assert marked("a b", "a c") == ["=a", "-b", "+c"]
+    assert marked("", "a") == ["+a"]
+    assert marked("", "") == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_keep_both_texts(seed: int) -> None:
+    draw = random.Random(seed)
+    old, new = (draw.choices("abc", k=draw.randint(0, 300)) for _ in range(2))
+    found = changes(" ".join(old), " ".join(new))
+    for text, other in ((old, "only_new"), (new, "only_old")):
+        assert " ".join(c.text for c in found if c.kind != other).split() == text

@@ -1,7 +1,6 @@
 """The preparation pipeline: deterministic over processes, resumable, and clean after errors."""
 
 import dataclasses
-import os
 import pickle
 import random
 import re
@@ -21,7 +20,7 @@ from support.errors import input_error
 from support.polling import wait_until
 from support.stores import flip_bit
 
-from transformer_mt.config import CleaningConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import CleaningConfig, TrainJob
 from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode, token_store
@@ -84,7 +83,6 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
     return pairs
 
 
-@pytest.mark.parametrize("hashes_at_a_time", [2**24, 10])
 @pytest.mark.parametrize(
     ("settings", "keys"),
     [
@@ -99,13 +97,10 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
     ],
 )
 def test_duplicates_are_found_across_chunks(
-    job: TrainJob,
-    settings: dict[str, Any],
-    keys: list[Any],
-    hashes_at_a_time: int,
-    monkeypatch: pytest.MonkeyPatch,
+    job: TrainJob, settings: dict[str, Any], keys: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "_HASHES_PER_PASS", hashes_at_a_time)
+    """In several passes over the hashes; in one, as in the other tests, if they are few."""
+    monkeypatch.setattr(encode, "_HASHES_PER_PASS", 10)
     prepared = prepare(changed(job, "data.cleaning", **settings))
     kept = first_of_each(usable(), *keys)
     assert training_text(prepared) == kept
@@ -145,26 +140,18 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     assert prepared.report["dropped"]["held_out"] == len(seen) > 5
 
 
-def test_held_out_text_is_compared_after_normalisation(job: TrainJob, tmp_path: Path) -> None:
-    pair = next(pair for pair in FIRST if "a" in pair.src)
-    write_pairs(tmp_path / "valid.tsv", [Pair(pair.src.replace("a", "&#97;"), "x")])
-    job = changed(job, "data.cleaning", drop_held_out=True)
-    left = [p for p in usable() if pair.src not in (p.src, p.tgt.lower())]
-    text = training_text(prepare(changed(job, "data", normalization="standard")))
-    assert text == first_of_each(left, lambda p: p)
-
-
-@pytest.mark.parametrize(("workers", "chunk"), [(2, CHUNK), (0, 1), (0, 10_000)])
 def test_neither_processes_nor_chunks_change_the_result(
-    job: TrainJob, workers: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+    job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = changed(job, "data.cleaning", deduplicate_sources=True, drop_held_out=True)
     alone = prepare(job)
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", chunk)
-    other = prepare(elsewhere(changed(job, "data", workers=workers)))
-    assert other.corpus != alone.corpus
-    assert content(other.corpus) == content(alone.corpus)
-    assert other.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
+    for workers, chunk in ((2, CHUNK), (0, 1), (0, 10_000)):
+        monkeypatch.setattr(encode, "CHUNK_PAIRS", chunk)
+        job = elsewhere(changed(job, "data", workers=workers))
+        other = prepare(job)
+        assert other.corpus != alone.corpus
+        assert content(other.corpus) == content(alone.corpus)
+        assert other.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
 
 
 def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,11 +164,17 @@ def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyP
         assert sum(len(side) for pair in chunk.pairs[:-1] for side in pair) < 40
 
 
-def test_normalisation_precedes_filtering_and_encoding(job: TrainJob, tmp_path: Path) -> None:
-    pairs = [Pair("&amp; so", "“so”"), Pair("& so", '"so"')]
-    train = [*job.data.train, write_pairs(tmp_path / "c.tsv", pairs)]
+def test_text_is_normalised_before_it_is_compared_and_encoded(
+    job: TrainJob, tmp_path: Path
+) -> None:
+    pair = next(pair for pair in FIRST if "a" in pair.src)
+    write_pairs(tmp_path / "valid.tsv", [Pair(pair.src.replace("a", "&#97;"), "x")])
+    last = [Pair("&amp; so", "“so”"), Pair("& so", '"so"')]
+    train = [*job.data.train, write_pairs(tmp_path / "c.tsv", last)]
+    job = changed(job, "data.cleaning", drop_held_out=True)
     prepared = prepare(changed(job, "data", train=train, normalization="standard"))
-    assert training_text(prepared)[-1] == pairs[1]
+    left = [p for p in usable() if pair.src not in (p.src, p.tgt.lower())]
+    assert training_text(prepared) == [*first_of_each(left, lambda p: p), last[1]]
     assert prepared.train.sample.source_sizes[-1] == 1
 
 
@@ -199,19 +192,12 @@ prepare(pickle.loads(bytes.fromhex(sys.argv[1])))
 """
 
 
-def start_and_wait(job: TrainJob, workers: int) -> subprocess.Popen[str]:
-    """A process that prepares the job, after four of its chunks."""
-    argument = pickle.dumps(changed(job, "data", workers=workers)).hex()
+def test_a_killed_run_resumes_from_its_chunks(job: TrainJob) -> None:
+    argument = pickle.dumps(changed(job, "data", workers=2)).hex()
     command = [sys.executable, "-c", SLOW, argument]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    chunks = Path(job.cache_dir).glob
-    wait_until(lambda: len([*chunks("corpus-*.chunks/*.npz")]) >= 4 or process.poll() is not None)
-    return process
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_killed_run_resumes_from_its_chunks(job: TrainJob, workers: int) -> None:
-    process = start_and_wait(job, workers)
+    found = Path(job.cache_dir).glob
+    wait_until(lambda: len([*found("corpus-*.chunks/*.npz")]) >= 4 or process.poll() is not None)
     process.kill()
     _, errors = process.communicate(timeout=30)  # of its workers, too, which end by themselves
     assert process.returncode == -signal.SIGKILL, errors
@@ -236,16 +222,6 @@ def test_a_killed_run_resumes_from_its_chunks(job: TrainJob, workers: int) -> No
     assert content(prepared.corpus) == content(prepare(elsewhere(job)).corpus)
 
 
-def test_ctrl_c_ends_all_processes(job: TrainJob) -> None:
-    process = start_and_wait(job, 2)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGINT
-    assert errors.endswith("KeyboardInterrupt\n")  # of this script, which does not catch it
-    assert "SpawnProcess" not in errors  # no worker prints one of its own
-    assert left_in_cache(job) == {".chunks"}
-
-
 def test_an_interrupted_merge_is_repeated_from_the_chunks(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,25 +244,6 @@ def test_an_interrupted_merge_is_repeated_from_the_chunks(
     assert left_in_cache(job) == {"corpus"}
 
 
-def test_chunks_of_a_killed_run_do_not_outlive_the_entry(job: TrainJob) -> None:
-    entry = prepare(job).corpus
-    chunks = entry.with_suffix(".chunks")
-    chunks.mkdir()  # killed between the last two steps
-    (chunks / "0.npz").write_bytes(b"of no use any more")
-    assert len(prepare(job).train) == len(first_of_each(usable(), lambda p: p))
-    assert left_in_cache(job) == {"corpus"}
-
-
-def test_a_truncated_file(job: TrainJob, tmp_path: Path) -> None:
-    given = TokenizerConfig(path=str(prepare(job).tokenizer_model))
-    job = elsewhere(changed(dataclasses.replace(job, tokenizer=given), "data", workers=2))
-    whole = (tmp_path / "b.tsv.gz").read_bytes()
-    (tmp_path / "b.tsv.gz").write_bytes(whole[: len(whole) // 2])
-    with input_error(r"b\.tsv\.gz: damaged or incomplete after line \d+"):
-        prepare(job)
-    assert left_in_cache(job) == {".chunks"}  # it may have been the connection to its disk
-
-
 @contextmanager
 def file_size_limit() -> Iterator[None]:
     """The operating system refuses to write more than 300 bytes of a file."""
@@ -301,7 +258,7 @@ def file_size_limit() -> Iterator[None]:
 def test_a_file_size_limit(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """First a chunk cannot be written, then a file of the store."""
     prepare(job)
-    job = changed(changed(job, "data.cleaning", max_tokens=90), "data", workers=2)
+    job = changed(job, "data.cleaning", max_tokens=90)
     message = re.escape(f"cannot write the cache (File too large: {job.cache_dir}/")
     with file_size_limit(), input_error(message):
         prepare(job)
@@ -325,12 +282,18 @@ def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
 
 
-def test_a_complete_entry_needs_no_lock(job: TrainJob) -> None:
+def test_a_complete_entry_is_used_without_its_lock_and_what_a_kill_left(job: TrainJob) -> None:
     """A complete cache on a read-only file system can be used."""
     first = prepare(job)
     for lock in Path(job.cache_dir).glob("*.lock"):
         lock.unlink()
-    assert prepare(job).corpus == first.corpus
+    chunks = first.corpus.with_suffix(".chunks")
+    chunks.mkdir()  # killed between the last two steps
+    (chunks / "0.npz").write_bytes(b"of no use any more")
+    again = prepare(job)
+    assert again.corpus == first.corpus
+    assert training_text(again) == first_of_each(usable(), lambda p: p)
+    assert left_in_cache(job) == {"corpus"}
     assert not list(Path(job.cache_dir).glob("*.lock"))
 
 

@@ -1,10 +1,8 @@
 """Preparation and its cache: reuse, invalidation by settings, and concurrent builds."""
 
 import dataclasses
-import pickle
 import random
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -147,32 +145,13 @@ def test_an_existing_vocabulary_is_used_unchanged(
     assert built == []  # same vocabulary content, so the encoded corpus is the same
 
 
-CONCURRENT = """
-import logging, pickle, sys
-from transformer_mt.data.prepare import prepare
-logging.basicConfig(level=logging.INFO, format="%(message)s")
-job = pickle.loads(bytes.fromhex(sys.argv[1]))
-sys.stdin.readline()
-print(len(prepare(job).train))
-"""
-
-
-def test_concurrent_processes_build_once(job: TrainJob) -> None:
-    command = [sys.executable, "-c", CONCURRENT, pickle.dumps(job).hex()]
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(2)
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    results = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], results
-    assert results[0][0] == results[1][0] == "81\n"
-    log = results[0][1] + results[1][1]
-    assert log.count("learning a vocabulary") == 1
-    assert log.count("encoding the training data") == 1
+def test_runs_that_start_together_build_once(job: TrainJob, built: list[str]) -> None:
+    """Each opens the locks, which processes exclude each other with, for itself."""
+    with ThreadPoolExecutor(2) as threads:
+        one, two = threads.map(prepare, [job, job])
+    assert one == two
+    assert len(one.train) == 81
+    assert built == BOTH
 
 
 def test_a_large_corpus_is_divided_into_shards(
@@ -189,16 +168,13 @@ def test_a_large_corpus_is_divided_into_shards(
         assert (prepared.fingerprints == whole.fingerprints) == (shards == 1)
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"total": 84}', b"\xff"])
-def test_a_damaged_report_in_the_cache_is_a_input_error(job: TrainJob, damage: str | bytes) -> None:
-    report = prepare(job).corpus / "cleaning.json"
-    report.write_bytes(damage if isinstance(damage, bytes) else damage.encode())
-    with input_error(r"is damaged \(cleaning.json.*: delete the folder"):
-        _ = prepare(job).report
-
-
-def test_a_vocabulary_that_is_missing_in_the_cache_is_a_input_error(job: TrainJob) -> None:
-    prepare(job).tokenizer_model.unlink()
+def test_a_damaged_cache_is_an_input_error(job: TrainJob) -> None:
+    prepared = prepare(job)
+    for damage in (b"", b"[]", b'{"total": 84}', b"\xff"):
+        (prepared.corpus / "cleaning.json").write_bytes(damage)
+        with input_error(r"is damaged \(cleaning.json.*: delete the folder"):
+            _ = prepare(job).report
+    prepared.tokenizer_model.unlink()
     with input_error(r"delete the folder .*tokenizer-[0-9a-f]+;"):
         prepare(job)
 
@@ -227,7 +203,7 @@ def test_a_source_of_which_nothing_is_left_is_reported(
     job: TrainJob, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     again = write_pairs(tmp_path / "again.tsv", sentences(80, seed=1)[:9])  # duplicates
-    prepare(changed(job, "data", train=[*job.data.train, again]))
+    prepare(changed(job, "data", train=[*job.data.train, again], workers=0))
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == [f"warning: cleaning drops all pairs of {again}"]
 

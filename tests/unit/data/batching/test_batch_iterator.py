@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.stores import epoch_of, flip_bit, realistic_lengths, store_of_lengths
+from support.tokenizers import WORDS
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
@@ -41,7 +41,6 @@ TOKENS = 200
 """Target tokens of an update."""
 
 STRENGTH = 0.2
-WORDS = ["Hundehaus", "Scheune", "Füchse", "springt", "schläft", "über"]
 
 
 def write(path: Path, first: int, count: int) -> SourceConfig:
@@ -85,11 +84,6 @@ def iterator_of(
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
     world = World(torch.device("cpu"), rank, size)
     return BatchIterator(job, prepared.train, prepared.sampler, 500, False, world)
-
-
-@pytest.fixture(scope="module")
-def iterator(prepared: Prepared) -> BatchIterator:
-    return iterator_of(prepared)
 
 
 def pair_indices(iterator: BatchIterator, step: int) -> list[int]:
@@ -145,9 +139,8 @@ def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepar
         assert content(batches) == stored(prepared, pairs)
 
 
-def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(
-    iterator: BatchIterator, prepared: Prepared
-) -> None:
+def test_an_epoch_has_each_pair_once_in_a_segmentation_of_its_own(prepared: Prepared) -> None:
+    iterator = iterator_of(prepared)
     per_epoch, seen = iterator.steps_per_epoch, [stored(prepared, list(range(PAIRS)))]
     for epoch in range(3):
         pairs, targets = Counter[Sequences](), []
@@ -180,31 +173,27 @@ def test_an_update_is_the_same_for_any_number_of_ranks(
     assert sum(number for _, number in parts) == num_targets
 
 
-def test_a_resumed_run_gets_the_same_batches(sampled: Prepared) -> None:
-    """With processes that sample ahead; nothing is left on the disk."""
-    before = sorted(sampled.corpus.parent.rglob("*"))
-    whole, resumed = iterator_of(sampled), iterator_of(sampled, workers=2)
-    steps = range(2 * whole.steps_per_epoch - 2, 2 * whole.steps_per_epoch + 3)
-    for (ours, _), (theirs, _) in zip(resumed.read(steps), whole.read(steps), strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert one.src.tokens.equal(other.src.tokens)
-            assert one.tgt_out.equal(other.tgt_out)
-    assert sorted(sampled.corpus.parent.rglob("*")) == before
-
-
-def test_sampling_processes_survive_the_signals_that_end_a_run(
-    iterator: BatchIterator, prepared: Prepared
+def test_processes_sample_ahead_what_a_resumed_run_gets_whatever_signals_come(
+    sampled: Prepared,
 ) -> None:
-    """A signal to all processes of a run must leave it time to save a checkpoint."""
-    signals = {3: signal.SIGTERM, 5: signal.SIGUSR1, 7: signal.SIGHUP}
-    with closing(iterator_of(prepared, workers=2).read(range(1, 100))) as updates:
-        for step, (batches, _) in enumerate(islice(updates, 15), 1):
+    """A signal to all processes of a run must leave it time to save a checkpoint.
+
+    Nothing is left on the disk.
+    """
+    before = sorted(sampled.corpus.parent.rglob("*"))
+    whole, ahead = iterator_of(sampled), iterator_of(sampled, workers=2)
+    steps = range(2 * whole.steps_per_epoch - 2, 2 * whole.steps_per_epoch + 13)
+    signals = {steps[3]: signal.SIGTERM, steps[5]: signal.SIGUSR1, steps[7]: signal.SIGHUP}
+    with closing(ahead.read(steps)) as updates:
+        for step, (batches, _) in zip(steps, updates, strict=True):
             if step in signals:
                 for process in multiprocessing.active_children():
                     os.kill(process.pid, signals[step])
-            for ours, expected in zip(batches, read(iterator, step)[0], strict=True):
+            for ours, expected in zip(batches, read(whole, step)[0], strict=True):
+                assert ours.src.tokens.equal(expected.src.tokens)
                 assert ours.tgt_out.equal(expected.tgt_out)
     assert not multiprocessing.active_children()
+    assert sorted(sampled.corpus.parent.rglob("*")) == before
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])

@@ -99,21 +99,23 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    "call", ["list(map_ordered(task, [{}, {}], 2))", "run_in_process(task, {})"]
+    ("call", "workers"),
+    [("list(map_ordered(task, [{}, {}], 2))", 2), ("run_in_process(task, {})", 1)],
 )
-def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str) -> None:
+def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str, workers: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", UNFINISHED.replace("MAP", call)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     assert process.stdout
-    assert process.stdout.readline() == "started\n"
+    assert [process.stdout.readline() for _ in range(workers)] == ["started\n"] * workers
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    out, _ = process.communicate(timeout=60)  # no worker has kept the output open
+    out, errors = process.communicate(timeout=60)  # no worker has kept the output open
     assert out.endswith("interrupted\n")
-    assert process.returncode == 0
+    assert (process.returncode, errors) == (0, "")  # no worker prints an error of its own
 
 
 @pytest.mark.parametrize("processes", ["several", "one"])

@@ -155,13 +155,13 @@ def test_parquet_forms(tmp_path: Path) -> None:
 
 
 def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
-    rows: list[tuple[str, str | None]] = [(f"en {i}", f"de {i}") for i in range(100_000)]
-    path = write_parquet(tmp_path / "a.parquet", translations(rows), row_group_size=70_001)
-    assert pairs(SourceConfig(parquet=path)) == rows
-    rows[69_998] = ("x", None)
-    en, de = zip(*rows, strict=True)
-    path = write_parquet(tmp_path / "a.parquet", {"en": en, "de": de}, row_group_size=1000)
-    assert error_of(SourceConfig(parquet=path)) == f"{path}, row 69999: de is null, not text"
+    en: list[str | None] = [f"en {i}" for i in range(66_000)]
+    columns = {"en": en, "de": [f"de {i}" for i in range(66_000)]}
+    path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=65_800)
+    assert pairs(SourceConfig(parquet=path)) == list(zip(*columns.values(), strict=True))
+    en[65_799] = None
+    path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=1000)
+    assert error_of(SourceConfig(parquet=path)) == f"{path}, row 65800: en is null, not text"
     path = write_parquet(tmp_path / "b.parquet", {"translation": [{"en": "a", "de": "b"}, None]})
     message = f"{path}, row 2: translation.en is null, not text"
     assert error_of(SourceConfig(parquet=path)) == message
@@ -406,7 +406,7 @@ def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert fingerprint(SourceConfig(src="a.en", tgt="./a.de")) == found
     os.utime(tmp_path / "a.de", ns=(0, 1))
     assert fingerprint(source) != found
-    for kind in ("tsv", "jsonl", "parquet"):
+    for kind in ("tsv", "jsonl", "parquet", "tmx"):
         swapped = SourceConfig(**{kind: path}, src_column="2", tgt_column="1")
         assert fingerprint(SourceConfig(**{kind: path})) != fingerprint(swapped)
     with input_error(r"cannot read .*none\.tsv: No such file"):
