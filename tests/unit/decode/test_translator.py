@@ -180,29 +180,6 @@ def test_bytes_give_text(make: Make, tokenizer: Tokenizer) -> None:
     assert not any("\n" in text for text in texts)
 
 
-WEIRD = {
-    "letters": "a" * 100_000,
-    "nul": "the\x00dog\x00",
-    "separators": "\tthe\u2028dog\u2029a\x85b\x0cc  c\x0b\rd ",
-    "emoji": "👩‍👩‍👧‍👦 🇩🇪 ☃️" * 20,
-    "combining": "a" + "\u0301" * 500,
-    "special": "<s> </s> <unk> <pad> ▁ <0x0A> \ufffd",
-}
-
-
-@pytest.mark.parametrize("name", WEIRD)
-def test_unusual_lines_give_one_line(make: Make, tokenizer: Tokenizer, name: str) -> None:
-    model = constant_model(tokenizer, {"x": 0.0, "</s>": -0.5})
-    patient = make(model, beam_size=1, max_source_tokens=20, max_extra_tokens=0)
-    before, found, after = patient.translate(["a", WEIRD[name], "a"])
-    assert set(before) == set(after) == {"x"}
-    # This model says x for every token that it gets: none was dropped.
-    (ids,) = tokenizer.encode([" ".join(WEIRD[name].split())])
-    assert found.count("x") == len(ids)
-    assert set(found) <= set("x ")
-    assert patient.cut_lines == (len(ids) > 20)
-
-
 def test_joined() -> None:
     one = Translation("a", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5])
     blank = Translation("", 0.0, 0)

@@ -112,8 +112,8 @@ def test_replayed_steps_give_the_same_translations(
     request: pytest.FixtureRequest,
 ) -> None:
     models = [random_model(**config) for _ in range(members)]
-    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=60)
-    lines = random_lines(40, 9)
+    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=40)
+    lines = random_lines(25, 9)
 
     def translations() -> list[list[Any]]:
         translator = make_translator(models[0], tokenizer, decode, ensemble=models[1:])
