@@ -19,7 +19,7 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 
 VOCABULARY = 131
-STORE = random_store(4000, 20)
+STORE = random_store(1200, 20)
 """Pairs of a few of the pieces: a model learns which."""
 CPU = torch.device("cpu")
 OPTIONS: dict[str, Any] = {"attention_bias": True, "output_bias": True, "activation": "swish"}
@@ -47,15 +47,15 @@ def step(of: Transformer, compiled: bool) -> TrainStep:
     return TrainStep(of, OptimizerConfig(), 0.1, "fp32", World(CPU), compiled=compiled)
 
 
-def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
+def test_100_updates_compile_once_and_equal_the_eager_step() -> None:
     plan = BatchPlan(STORE, 100, 1)
-    assert plan.steps_per_epoch > 150  # the 200 go beyond an epoch
+    assert 50 < plan.steps_per_epoch < 100  # they go beyond an epoch
     shape = plan_buffers(plan, 80)  # two buffers an update
     assert shape.parts == 2
     eager, compiled = (model(0.0, shape.max_length, **OPTIONS) for _ in range(2))
     by_pairs, by_buffers = step(eager, False), step(compiled, True)
     losses = []
-    for number in range(200):
+    for number in range(100):
         batch = plan[number]
         results = (
             by_pairs(micro_batches(batch, 10**6), batch.num_targets, 1e-3, number),
@@ -65,7 +65,7 @@ def test_200_updates_compile_once_and_equal_the_eager_step() -> None:
     assert counters["stats"]["unique_graphs"] == 1  # the whole step, and never again
     assert not counters["graph_break"]
     mine, theirs = np.array(losses).T
-    np.testing.assert_allclose(mine, theirs, rtol=2e-3)  # rounding grows over 200 updates
+    np.testing.assert_allclose(mine, theirs, rtol=2e-3)  # rounding grows over the updates
     np.testing.assert_allclose(mine[:5], theirs[:5], rtol=1e-5)
     assert mine[-20:].mean() < mine[:20].mean() - 0.5  # it learns
 

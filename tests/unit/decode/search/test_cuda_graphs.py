@@ -169,7 +169,7 @@ def test_steps_that_are_not_capturable_run_eagerly(
 def test_a_small_batch_is_captured_once(
     graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = DecodeConfig(max_extra_tokens=60)
+    config = DecodeConfig(max_extra_tokens=30)
     translator, lines = make_translator(random_model(), tokenizer, config), random_lines(6, 9)
     expected = translator.translate(lines)
     assert graph_step.captures > 1
