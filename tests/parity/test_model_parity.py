@@ -1,5 +1,6 @@
 """The model against PyTorch's Transformer layers and against the paper's equations in NumPy."""
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,6 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_outputs_and_gradients_equal_pytorch(norm: str, positions: str, shape: str) -> None:
-    assert_equal_to_pytorch(shape, norm=norm, positions=positions)
-
-
 OPTIONS: list[dict[str, Any]] = [
     {"attention_bias": True},
     {"output_bias": True},
@@ -62,14 +56,19 @@ OPTIONS: list[dict[str, Any]] = [
     # As in MarianMT.
     {"attention_bias": True, "output_bias": True, "activation": "swish", "layer_norm_eps": 1e-5},
 ]
+CASES = [
+    *product(SHAPES, [{}, {"positions": "learned"}]),
+    *product(["several_groups"], OPTIONS),
+]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: ",".join(option))
-def test_outputs_and_gradients_of_every_option_equal_pytorch(
-    option: dict[str, Any], norm: str
+@pytest.mark.parametrize(("shape", "options"), CASES)
+def test_outputs_and_gradients_equal_pytorch(
+    shape: str, options: dict[str, Any], norm: str
 ) -> None:
-    assert_equal_to_pytorch("several_groups", norm=norm, **option)
+    model = random_model(norm=norm, **options)
+    assert_equal(model, Twin(model), batch(*SHAPES[shape]))
 
 
 def random_model(**options: Any) -> Transformer:
@@ -78,11 +77,6 @@ def random_model(**options: Any) -> Transformer:
         max_positions=8, **{"dropout": 0.0, **options},
     )  # fmt: skip
     return random_transformer(config, VOCABULARY)
-
-
-def assert_equal_to_pytorch(shape: str, **options: Any) -> None:
-    model = random_model(**options)
-    assert_equal(model, Twin(model), batch(*SHAPES[shape]))
 
 
 def assert_equal(model: Transformer, twin: Twin, pairs: Batch) -> None:

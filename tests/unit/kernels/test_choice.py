@@ -19,12 +19,13 @@ from transformer_mt.kernels.choice import (
     should_compile,
 )
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
+CPU, GPU, OLD_GPU = map(torch.device, ("cpu", "cuda", "cuda:1"))
 BASE = ModelConfig()
 
 PROCESSORS = {
     "Zen 3": ("AuthenticAMD", "avx2"),
     "Zen 4": ("AuthenticAMD", "avx2 avx512f avx512_bf16"),
+    "Zen 4, no oneDNN": ("AuthenticAMD", "avx2 avx512f avx512_bf16"),
     "Xeon": ("GenuineIntel", "avx2 avx512f avx512_bf16"),
     "Xeon with AMX": ("GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16 amx_tile"),
     "ARM": ("", ""),
@@ -34,10 +35,10 @@ PROCESSORS = {
 @pytest.fixture
 def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Takes a name of ``PROCESSORS``."""
-    monkeypatch.setattr(choice, "HAS_ONEDNN", True)
     monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
 
     def become(name: str) -> None:
+        monkeypatch.setattr(choice, "HAS_ONEDNN", "no oneDNN" not in name)
         vendor, flags = PROCESSORS[name]
         text = f"vendor_id\t: {vendor}\nflags\t\t: {flags}\n" if vendor else ""
         (tmp_path / "cpuinfo").write_text(text)
@@ -61,6 +62,8 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("Xeon", "onednn", "auto", "fp32 onednn"),
         ("Zen 3", "onednn", "auto", "fp32 onednn"),
         ("Zen 4", "onednn", "auto", "bf16 torch"),  # which is oneDNN's
+        ("Zen 4, no oneDNN", "auto", "fp32", "fp32 torch"),
+        ("Zen 4, no oneDNN", "onednn", "fp32", "fp32 torch"),
     ],
 )
 def test_the_processor_decides_what_the_settings_leave_open(
@@ -68,15 +71,6 @@ def test_the_processor_decides_what_the_settings_leave_open(
 ) -> None:
     processor(name)
     assert choose_kernels(products, precision, CPU) == Kernels(*chosen.split())
-
-
-def test_without_onednn_products_are_pytorchs(
-    processor: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processor("Zen 4")
-    monkeypatch.setattr(choice, "HAS_ONEDNN", False)
-    for products in ("auto", "onednn"):
-        assert choose_kernels(products, "fp32", CPU) == Kernels("fp32", "torch")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +93,7 @@ def test_a_gpu_trains_in_the_precision_of_its_matrix_units(
 def test_a_resumed_run_keeps_its_choice(processor: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     choices = "fp32 torch", "fp32 onednn", "bf16 torch", "bf16 torch_transposed"
-    for name in PROCESSORS:
+    for name in PROCESSORS.keys() - {"Zen 4, no oneDNN"}:
         processor(name)
         for recorded in (Kernels(*text.split()) for text in choices):
             assert choose_kernels("auto", "auto", CPU, recorded) == recorded
@@ -110,14 +104,21 @@ def test_a_resumed_run_keeps_its_choice(processor: Any, caplog: pytest.LogCaptur
     assert not caplog.records
 
 
-@pytest.mark.parametrize("products", ["mixed", {"9x4": {"forward": "torch"}}])
+@pytest.mark.parametrize(
+    ("name", "products", "chosen"),
+    [
+        ("Zen 4", "mixed", "onednn"),
+        ("Zen 4", {"9x4": {"forward": "torch"}}, "onednn"),
+        ("Zen 4, no oneDNN", "onednn", "torch"),
+    ],
+)
 def test_a_choice_that_is_not_available_is_made_again_in_the_same_precision(
-    products: Any, processor: Any, caplog: pytest.LogCaptureFixture
+    name: str, products: Any, chosen: str, processor: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    processor("Zen 4")
+    processor(name)
     recorded = Kernels("fp32", products)
-    assert choose_kernels("auto", "auto", CPU, recorded) == Kernels("fp32", "onednn")
+    assert choose_kernels("auto", "auto", CPU, recorded) == Kernels("fp32", chosen)
     assert len(caplog.records) == 1
 
 
@@ -129,6 +130,9 @@ def test_a_choice_that_is_not_available_is_made_again_in_the_same_precision(
         (None, BASE, GPU, "bf16", True),
         (False, BASE, GPU, "bf16", False),
         (None, BASE, GPU, "fp32", False),
+        (True, BASE, GPU, "fp32", "needs bf16"),
+        (None, BASE, OLD_GPU, "bf16", False),
+        (True, BASE, OLD_GPU, "bf16", r"Ampere GPU or later; here: bf16.*Tesla T4"),
         (None, ModelConfig(d_k=16), GPU, "bf16", False),  # Table 3, row B: d_v is 64
         (None, ModelConfig(d_model=96, d_k=12, d_v=12), GPU, "bf16", False),
     ],
@@ -138,12 +142,18 @@ def test_step_is_compiled_where_possible(
     model: ModelConfig,
     device: torch.device,
     precision: str,
-    picked: bool,
+    picked: bool | str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    capability = {GPU: (9, 0), OLD_GPU: (7, 5)}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", capability.get)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
     monkeypatch.setattr(choice, "_has_compiler", lambda: True)
-    assert should_compile(setting, model, device, precision) is picked
+    if isinstance(picked, bool):
+        assert should_compile(setting, model, device, precision) is picked
+    else:
+        with pytest.raises(InputError, match=picked):
+            should_compile(setting, model, device, precision)
 
 
 def test_step_is_not_compiled_without_a_c_compiler(
@@ -171,13 +181,3 @@ def test_attention_for_short_sequences_is_rejected_where_impossible() -> None:
             require_short_attention(model, device, compiled)
     with pytest.raises(InputError, match="d_k=24: remove the setting"):
         require_short_attention(ModelConfig(d_k=24, d_v=24), GPU, True)
-
-
-def test_compile_true_is_rejected_where_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla T4")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 5))
-    with pytest.raises(InputError, match="needs bf16"):
-        should_compile(True, BASE, GPU, "fp32")
-    with pytest.raises(InputError, match=r"Ampere GPU or later; here: bf16.*Tesla T4"):
-        should_compile(True, BASE, GPU, "bf16")
-    assert should_compile(None, BASE, GPU, "bf16") is False

@@ -18,19 +18,12 @@ QUERIES, KEYS = [3, 4, 1, 2], [2, 5, 4, 1]
 
 
 def one_sequence(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
-    """Equation (1) for each head, one query at a time."""
-    rows = []
-    for t in range(len(query)):
-        heads = []
-        for h in range(H):
-            seen = slice(0, t + 1) if causal else slice(None)
-            q, k = query[t, h * K : (h + 1) * K], key[seen, h * K : (h + 1) * K]
-            scores = torch.stack([q.dot(row) for row in k]) / math.sqrt(K)
-            weights = scores.exp() / scores.exp().sum()
-            values = value[seen].unflatten(1, (H, -1))[:, h]
-            heads.append(sum(w * v for w, v in zip(weights, values, strict=True)))
-        rows.append(torch.cat([torch.as_tensor(head) for head in heads]))
-    return torch.stack(rows)
+    """Equation (1) for each head."""
+    q, k, v = (x.unflatten(1, (H, -1)).transpose(0, 1) for x in (query, key, value))
+    scores = q @ k.mT / math.sqrt(K)
+    if causal:
+        scores = scores.masked_fill(torch.ones(scores.shape).triu(1).bool(), -math.inf)
+    return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
 def buckets(lengths: list[int], shapes: list[tuple[int, int]] | None, rows: int) -> Buckets:

@@ -1,8 +1,6 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -28,19 +26,6 @@ def maps_of(model: Transformer) -> AttentionMaps:
     return attention_maps(model, SRC, TGT, *PIECES)
 
 
-@contextmanager
-def inputs_of(modules: list[nn.Module]) -> Iterator[list[list[Tensor]]]:
-    """The first argument of each call of each module."""
-    seen: list[list[Tensor]] = [[] for _ in modules]
-    handles = [
-        module.register_forward_pre_hook(lambda _, args, to=to: to.append(args[0]))
-        for module, to in zip(modules, seen, strict=True)
-    ]
-    yield seen
-    for handle in handles:
-        handle.remove()
-
-
 def torch_weights(wq: Tensor, wk: Tensor, query: Tensor, key: Tensor, causal: bool) -> Tensor:
     """The weights of ``torch.nn.MultiheadAttention`` with these projections: [H, T, S]."""
     peer = nn.MultiheadAttention(D, H, bias=False, batch_first=True)
@@ -58,17 +43,19 @@ def test_weights_equal_torch_multihead_attention(norm: str) -> None:
     layers = [*model.encoder, *model.decoder]
     own = [layer.get_submodule("self_attention") for layer in layers]
     cross = [layer.get_submodule("cross_attention") for layer in model.decoder]
+    seen: dict[nn.Module, Tensor] = {}
     with torch.no_grad():
         memory = model.encode(Packed.from_sequences([SRC]))
-        with inputs_of([*own, *cross]) as seen:
-            maps = maps_of(model)
+        for module in (*own, *cross):
+            module.register_forward_pre_hook(lambda module, args: seen.update({module: args[0]}))
+        maps = maps_of(model)
         for i, module in enumerate(own):
-            (x,) = seen[i]
+            x = seen[module]
             wq, wk = module.get_parameter("qkv_proj.weight")[: 2 * D].chunk(2)
             expected = torch_weights(wq, wk, x, x, causal=i >= 2)
             torch.testing.assert_close([*maps.encoder, *maps.decoder][i], expected)
         for i, module in enumerate(cross):
-            (x,) = seen[len(own) + i]
+            x = seen[module]
             # Keys and values of all layers are one matrix: the keys of layer i are its part 2i.
             wk = model.source_projection.proj.weight.chunk(2 * len(cross))[2 * i]
             wq = module.get_parameter("q_proj.weight")

@@ -91,51 +91,47 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
 
 
 @pytest.mark.parametrize(
-    ("by", "values", "best", "without_improvement"),
+    ("by", "columns", "history", "best"),  # the best step, and how many followed it, each time
     [
-        ("bleu", [10, 12, 11, 12], (12, 2), 2),
-        ("nll", [3.0, 2.0, 2.5, 1.0], (1.0, 4), 0),
-        ("nll", [3.0, NAN, NAN], (3.0, 1), 2),
-        ("nll", [NAN, 3.0, 4.0], (3.0, 2), 1),
-        ("bleu", [NAN, NAN, 12, NAN], (12, 3), 1),
-        ("bleu", [0.0, 0.0], (0.0, 1), 1),
+        ("bleu", {"bleu": [10, 12, 11, 12]}, [(1, 0), (2, 0), (2, 1), (2, 2)], 12),
+        ("nll", {"nll": [3.0, 2.0, 2.5, 1.0]}, [(1, 0), (2, 0), (2, 1), (4, 0)], 1.0),
+        ("nll", {"nll": [3.0, NAN, NAN]}, [(1, 0), (1, 1), (1, 2)], 3.0),
+        ("nll", {"nll": [NAN, 3.0, 4.0]}, [(1, 0), (2, 0), (2, 1)], 3.0),
+        ("bleu", {"bleu": [NAN, NAN, 12, NAN]}, [(1, 0), (1, 1), (3, 0), (3, 1)], 12),
+        ("bleu", {"bleu": [0.0, 0.0]}, [(1, 0), (1, 1)], 0.0),
+        # Only scores of the same lines are compared: first of a sample of 100 lines, as long as
+        # the model cannot translate; then of all lines.
+        (
+            "chrf",
+            {
+                "chrf": [15.0, 16.2, 15.9, 15.8, 17.0, 16.0],
+                "lines": [100, 100, None, None, 100, None],
+            },
+            [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (6, 0)],
+            16.0,
+        ),
+        ("nll", {"nll": [5, 4], "lines": [None, 100]}, [(1, 0), (2, 0)], 4),  # is of all lines
+        # While BLEU is chance, nll decides.
+        (
+            "bleu",
+            {"bleu": [0.02, 0.0, 0.9, 1.0, 1.0, 0.5], "nll": [5, 4, 4.5, 6, 2, 1]},
+            [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2)],
+            1.0,
+        ),
     ],
 )
 def test_the_best_validation(
-    by: str, values: list[float], best: Any, without_improvement: int
+    by: str, columns: dict[str, list[Any]], history: list[tuple[int, int]], best: float
 ) -> None:
-    at = TrainingState()
-    for step, value in enumerate(values, 1):
+    at, found = TrainingState(), []
+    for step, row in enumerate(zip(*columns.values(), strict=True), 1):
         at.step = step
-        at.record_validation({"bleu": 50.0, "nll": 0.0, by: value}, by)
-    assert (at.best, at.best_step) == best
-    assert at.stale == without_improvement
-    assert TrainingState.from_json({**asdict(at), "format": 3}) == at
-
-
-def test_only_scores_of_the_same_lines_are_compared() -> None:
-    at, best = TrainingState(), []
-    # A sample of 100 lines, as long as the model cannot translate; then all lines.
-    scores = [(100, 15.0), (100, 16.2), (None, 15.9), (None, 15.8), (100, 17.0), (None, 16.0)]
-    for step, (lines, chrf) in enumerate(scores, 1):
-        at.step = step
-        sample = {} if lines is None else {"lines": float(lines)}
-        at.record_validation({"nll": 5.0, "chrf": chrf, **sample}, "chrf")
-        best.append((at.best_step, at.stale))
-    assert best == [(1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (6, 0)]
-    assert (at.best, at.best_lines) == (16.0, None)
-    at.record_validation({"nll": 4.0, "lines": 100.0}, "nll")  # is that of all lines anyway
-    assert at.stale == 0
-
-
-def test_nll_decides_while_bleu_is_chance() -> None:
-    at, best = TrainingState(), []
-    scores = [(0.02, 5), (0, 4), (0.9, 4.5), (1, 6), (1, 2), (0.5, 1)]
-    for step, (bleu, nll) in enumerate(scores, 1):
-        at.step = step
-        at.record_validation({"bleu": float(bleu), "nll": nll}, "bleu")
-        best.append(at.best_step)
-    assert best == [1, 2, 2, 4, 4, 4]
-    old = asdict(at)
-    del old["best_nll"]  # the first checkpoints of format 3 lack it
-    assert TrainingState.from_json({**old, "num_records": 7}).best == 1  # which later ones had
+        metrics = {name: x for name, x in zip(columns, row, strict=True) if x is not None}
+        at.record_validation({"bleu": 50.0, "nll": 0.0, **metrics}, by)
+        found.append((at.best_step, at.stale))
+    assert found == history
+    assert at.best == best
+    state = asdict(at)
+    assert TrainingState.from_json({**state, "format": 3}) == at
+    del state["best_nll"]  # the first checkpoints of format 3 lack it
+    assert TrainingState.from_json({**state, "num_records": 7}).best == best  # later ones had

@@ -45,6 +45,8 @@ from transformer_mt.training.validation import ValidationResult
 V = 23
 CPU = World(torch.device("cpu"))
 SOURCE = SourceConfig(tsv="unused")
+DATA = DataConfig(src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE])
+WARMUP = ScheduleConfig(warmup_steps=10)
 PAIRS = random_store(60, V)
 
 
@@ -77,10 +79,9 @@ class Bleu:
 def trainer(
     folder: Path,
     translate: Bleu | None = None,
-    cleaning: CleaningConfig = CleaningConfig(),  # noqa: B008 (it is frozen)
     recorded: Kernels | None = None,
-    schedule: ScheduleConfig = ScheduleConfig(warmup_steps=10),  # noqa: B008
-    normalization: str = "none",
+    data: DataConfig = DATA,
+    schedule: ScheduleConfig = WARMUP,
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -94,14 +95,6 @@ def trainer(
         "kernels": "torch",
         **config,
     }
-    data = DataConfig(
-        src_lang="en",
-        tgt_lang="de",
-        train=[SOURCE],
-        valid=[SOURCE],
-        cleaning=cleaning,
-        normalization=normalization,
-    )
     job = TrainJob(
         run_dir=str(folder),
         data=data,
@@ -243,58 +236,50 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
 
 
 @pytest.mark.parametrize(
-    ("number", "step"),
-    [(signal.SIGTERM, 6), (signal.SIGINT, 12), (signal.SIGHUP, 24), (signal.SIGTERM, 7)],
+    ("number", "step", "during"),
+    [
+        (signal.SIGTERM, 6, "validation"),
+        (signal.SIGINT, 12, "validation"),
+        (signal.SIGHUP, 24, "validation"),
+        (signal.SIGTERM, 7, "update"),
+        (signal.SIGINT, 24, "record"),  # of the last validation
+    ],
 )
-def test_a_signal_ends_a_validation_or_an_update_and_the_run_resumes(
-    uninterrupted: Path, tmp_path: Path, number: signal.Signals, step: int
+def test_a_signal_stops_a_run_which_resumes(
+    uninterrupted: Path, tmp_path: Path, number: signal.Signals, step: int, during: str
 ) -> None:
-    update = TrainStep.__call__
+    update, log_validation = TrainStep.__call__, Monitor.log_validation
 
     def interrupt(call: int) -> None:
-        if 6 * call == step:
+        if (6 * call, during) == (step, "validation"):
             os.kill(os.getpid(), number)
             for _ in range(10**6):
                 pass
             raise AssertionError("the validation continued")
 
     def signalled(*args: Any) -> Any:
-        if run.state.step == step == 7:  # there is no validation of it
+        if (run.state.step, during) == (step, "update"):
             os.kill(os.getpid(), number)
         return update(*args)
+
+    def recorded(*args: Any) -> None:
+        log_validation(*args)
+        if (run.state.step, during) == (step, "record"):
+            os.kill(os.getpid(), number)
 
     run = trainer(tmp_path, Bleu(*SCORES, then=interrupt))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainStep, "__call__", signalled)
+        patch.setattr(Monitor, "log_validation", recorded)
         with pytest.raises(StoppedError) as stopped:
             run.run()
     assert stopped.value.signal == number
-    assert steps(tmp_path, "valid") == [*range(6, step, 6)]
+    validated = step + (during == "record")
+    assert steps(tmp_path, "valid") == [*range(6, validated, 6)]
     assert kept(tmp_path)[-1] == step
-    again = trainer(tmp_path, Bleu(*SCORES[(step - 1) // 6 :]))
+    again = trainer(tmp_path, Bleu(*SCORES[(validated - 1) // 6 :]))
     assert again.state.step == step
-    assert not again.is_finished
-    again.run()
-    assert_same_run(tmp_path, uninterrupted)
-
-
-def test_a_signal_after_the_last_validation_stops_the_run(
-    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log_validation = Monitor.log_validation
-
-    def signalled(self: Monitor, step: int, result: ValidationResult) -> None:
-        log_validation(self, step, result)
-        if step == 24:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Monitor, "log_validation", signalled)
-        with pytest.raises(StoppedError):
-            trainer(tmp_path, Bleu(*SCORES)).run()
-    assert steps(tmp_path, "valid")[-1] == 24
-    again = trainer(tmp_path)
-    assert again.is_finished
+    assert again.is_finished == (during == "record")
     again.run()
     assert_same_run(tmp_path, uninterrupted)
 
@@ -313,7 +298,8 @@ def test_patience(tmp_path: Path) -> None:
 
 def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path) -> None:
     """``train.best_by=bleu`` compares it, in the resumed run too."""
-    lower: dict[str, Any] = {"normalization": "moses_lowercase", "best_by": "bleu", "patience": 2}
+    data = replace(DATA, normalization="moses_lowercase")
+    lower: dict[str, Any] = {"data": data, "best_by": "bleu", "patience": 2}
     trainer(tmp_path, Bleu(30, 20), max_steps=12, **lower).run()
     resumed = trainer(tmp_path, Bleu(25), max_steps=1000, **lower)
     resumed.run()
@@ -420,7 +406,7 @@ def poison(run: Trainer, bad: Sequence[int]) -> None:
 @pytest.mark.parametrize("longest", [10, 1024])
 def test_out_of_memory_advice_is_a_valid_setting(tmp_path: Path, longest: int) -> None:
     """Unless the batch is as small as one of the longest pair."""
-    run = trainer(tmp_path, cleaning=CleaningConfig(max_tokens=longest))
+    run = trainer(tmp_path, data=replace(DATA, cleaning=CleaningConfig(max_tokens=longest)))
 
     def lacks(*_: object) -> None:
         raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")

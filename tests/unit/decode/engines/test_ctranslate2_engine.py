@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ ctranslate2 = pytest.importorskip(
 
 
 class FallbackEngine(TorchEngine):
-    """A PyTorch engine that belongs to a CTranslate2 engine."""
+    """The PyTorch engine of a CTranslate2 engine; it records the lengths of its sentences."""
 
     lengths: ClassVar[list[int]] = []
 
@@ -35,44 +35,38 @@ class FallbackEngine(TorchEngine):
         return super().search(sources, *arguments, **more)
 
 
+Converted = Callable[..., CTranslate2Engine]
+
+
 @pytest.fixture
-def fallback_lengths() -> list[int]:
-    """Lengths of the sentences that CTranslate2 has passed to the PyTorch engine so far."""
+def converted(tmp_path: Path, tokenizer: Tokenizer) -> Converted:
+    """Returns the engine of a model, which it converts the first time."""
     FallbackEngine.lengths.clear()
-    return FallbackEngine.lengths
+    folders: dict[tuple[Transformer, str], Path] = {}
 
+    def engine(
+        model: Transformer,
+        config: DecodeConfig,
+        compute_type: str = "float32",
+        needs_torch: bool = True,
+    ) -> CTranslate2Engine:
+        folder = folders.setdefault((model, compute_type), tmp_path / f"{len(folders)}")
+        if not folder.exists():
+            spec = conversion.specification(model, tokenizer)
+            spec.validate()
+            spec.optimize(quantization=compute_type)
+            folder.mkdir()
+            spec.save(str(folder))
 
-def ctranslate2_engine(
-    folder: Path,
-    model: Transformer,
-    tokenizer: Tokenizer,
-    config: DecodeConfig,
-    compute_type: str = "float32",
-    *,
-    needs_torch: bool = True,
-) -> CTranslate2Engine:
-    """The engine of a model, which is converted if the folder does not exist."""
-    if not folder.exists():
-        spec = conversion.specification(model, tokenizer)
-        spec.validate()
-        spec.optimize(quantization=compute_type)
-        folder.mkdir()
-        spec.save(str(folder))
+        def fallback() -> FallbackEngine:
+            assert needs_torch, "PyTorch was loaded"
+            return FallbackEngine([model], config)
 
-    def fallback() -> FallbackEngine:
-        assert needs_torch, "PyTorch was loaded"
-        return FallbackEngine([model], config)
+        return CTranslate2Engine(
+            folder, tokenizer, model.config, config, fallback=fallback, compute_type=compute_type
+        )
 
-    return CTranslate2Engine(
-        folder, tokenizer, model.config, config, fallback=fallback, compute_type=compute_type
-    )
-
-
-def ctranslate2_translator(
-    folder: Path, model: Transformer, tokenizer: Tokenizer, config: DecodeConfig
-) -> Translator:
-    engine = ctranslate2_engine(folder, model, tokenizer, config)
-    return Translator(engine, tokenizer, PLAIN, config)
+    return engine
 
 
 def with_biases(model: Transformer) -> Transformer:
@@ -95,9 +89,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_translations_equal_pytorch(
-    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int], name: str
-) -> None:
+def test_translations_equal_pytorch(converted: Converted, tokenizer: Tokenizer, name: str) -> None:
     model = MODELS[name]()
     sources = tokenizer.encode(random_lines(25, 9))
     for beam_size, alpha, most in [(1, 0.6, 40), (4, 0, 20), (4, 1, 8), (8, 2, None)]:
@@ -105,8 +97,7 @@ def test_translations_equal_pytorch(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=20, max_length=most
         )
         expected = TorchEngine([model], config).search(sources, beam_size)
-        engine = ctranslate2_engine(tmp_path / "m", model, tokenizer, config)
-        found = engine.search(sources, beam_size)
+        found = converted(model, config).search(sources, beam_size)
         for mine, other in zip(expected, found, strict=True):
             assert other[0].tokens == mine[0].tokens
             assert len(other) == len(mine) == beam_size
@@ -118,14 +109,11 @@ def test_translations_equal_pytorch(
                 assert h.score == pytest.approx(scores[tuple(h.tokens)][0], abs=1e-4)
                 assert h.token_log_probs == pytest.approx(scores[tuple(h.tokens)][1], abs=1e-4)
     # CTranslate2 did the work, though these models end late, or never.
-    assert len(fallback_lengths) <= 0.02 * 4 * len(sources)
+    assert len(FallbackEngine.lengths) <= 0.02 * 4 * len(sources)
 
 
 def test_batches_and_workers_never_change_a_translation(
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-    fallback_lengths: list[int],
+    converted: Converted, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = MODELS["learned"]()
     lines = [*random_lines(30, 12), "", " \t"]
@@ -135,19 +123,15 @@ def test_batches_and_workers_never_change_a_translation(
         monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
         order = random.Random(batch_tokens).sample(range(len(lines)), len(lines))
         config = DecodeConfig(batch_tokens=batch_tokens)
-        translator = ctranslate2_translator(tmp_path / "m", model, tokenizer, config)
+        translator = Translator(converted(model, config), tokenizer, PLAIN, config)
         found = translator.translate([lines[i] for i in order])
         assert found == [expected[i] for i in order]
-    assert len(fallback_lengths) < 3 * 30
+    assert len(FallbackEngine.lengths) < 3 * 30
 
 
 @pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (4, 9)])
 def test_maximum_length_is_per_sentence(
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-    fallback_lengths: list[int],
-    max_extra_tokens: int,
-    max_length: int | None,
+    converted: Converted, tokenizer: Tokenizer, max_extra_tokens: int, max_length: int | None
 ) -> None:
     """Also in a batch with longer ones; translations end at it and are not cut off."""
     model = model_that_ends(2.0)
@@ -156,53 +140,49 @@ def test_maximum_length_is_per_sentence(
     )
     lines = random_lines(30, 12)
     theirs, ours = (
-        translator.translate_nbest(lines, 1, align=True)
-        for translator in (
-            ctranslate2_translator(tmp_path / "m", model, tokenizer, config),
-            make_translator(model, tokenizer, config),
-        )
+        Translator(engine, tokenizer, PLAIN, config).translate_nbest(lines, 1, align=True)
+        for engine in (converted(model, config), TorchEngine([model], config))
     )
     assert [t.text for (t,) in theirs] == [t.text for (t,) in ours]
     assert [t.score for (t,) in theirs] == pytest.approx([t.score for (t,) in ours], abs=1e-4)
     assert [t.alignment for (t,) in theirs] == [t.alignment for (t,) in ours]
     assert max_length is None or max(t.tokens for (t,) in ours) == max_length
-    assert len(fallback_lengths) <= 1
+    assert len(FallbackEngine.lengths) <= 1
 
 
 def test_sentences_longer_than_the_converted_model_takes(
-    tmp_path: Path,
-    tokenizer: Tokenizer,
-    monkeypatch: pytest.MonkeyPatch,
-    fallback_lengths: list[int],
+    converted: Converted, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (conversion, ctranslate2_engine_module):
         monkeypatch.setattr(module, "SINUSOIDS", 20)
     model = MODELS["post"]()
     config = DecodeConfig(beam_size=4)
-    lines = random_lines(30, 12)
-    found = ctranslate2_translator(tmp_path / "m", model, tokenizer, config).translate(lines)
-    assert found == make_translator(model, tokenizer, config).translate(lines)
-    assert max(fallback_lengths) >= 20
-    assert len(fallback_lengths) < 30
+    sources = tokenizer.encode(random_lines(30, 12))
+    found = converted(model, config).search(sources, 1)
+    expected = TorchEngine([model], config).search(sources, 1)
+    assert [best.tokens for (best,) in found] == [best.tokens for (best,) in expected]
+    assert max(FallbackEngine.lengths) >= 20
+    assert len(FallbackEngine.lengths) < 30
 
 
 @pytest.mark.parametrize(("beam_size", "alpha"), [(4, 0.6), (8, 4), (4, 0)])
 def test_pytorch_is_not_needed_for_another_length_penalty(
-    tmp_path: Path, tokenizer: Tokenizer, beam_size: int, alpha: float
+    converted: Converted, tokenizer: Tokenizer, beam_size: int, alpha: float
 ) -> None:
     """Though CTranslate2 ranks by its own, and drops hypotheses, the best by ours is among them."""
     config = DecodeConfig(beam_size=beam_size, length_penalty=alpha)
     sources = tokenizer.encode(random_lines(60, 9))
-    for number, model in enumerate([model_that_ends(5.0, 1.5), model_that_ends(5.0, norm="pre")]):
-        folder = tmp_path / f"{number}"
-        engine = ctranslate2_engine(folder, model, tokenizer, config, needs_torch=False)
+    for model in (model_that_ends(5.0, 1.5), model_that_ends(5.0, norm="pre")):
+        engine = converted(model, config, needs_torch=False)
         found = engine.search(sources, 1, token_scores=False)
         expected = TorchEngine([model], config).search(sources, 1)
         assert [best.tokens for (best,) in found] == [best.tokens for (best,) in expected]
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: str) -> None:
+def test_int8_never_needs_pytorch(
+    converted: Converted, tokenizer: Tokenizer, tmp_path: Path, name: str
+) -> None:
     """Nor where a translation does not end by itself; CTranslate2 itself scores them alike."""
     model = MODELS[name]()
     sources = tokenizer.encode(random_lines(25, 9))
@@ -211,10 +191,8 @@ def test_int8_never_needs_pytorch(tmp_path: Path, tokenizer: Tokenizer, name: st
         config = DecodeConfig(
             beam_size=beam_size, length_penalty=alpha, max_extra_tokens=9, max_length=most
         )
-        folder = tmp_path / "m"
-        engine = ctranslate2_engine(folder, model, tokenizer, config, "int8", needs_torch=False)
-        library = ctranslate2.Translator(str(folder), compute_type="int8")
-        found = engine.search(sources, nbest)
+        found = converted(model, config, "int8", needs_torch=False).search(sources, nbest)
+        library = ctranslate2.Translator(str(tmp_path / "0"), compute_type="int8")
         assert [len(best) for best in found] == [nbest] * len(sources)
         for source, best in zip(sources, found, strict=True):
             assert best == sorted(best, key=lambda h: -h.score)
@@ -244,15 +222,12 @@ def test_what_is_not_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
 def test_special_symbols_are_never_generated(
-    tmp_path: Path, tokenizer: Tokenizer, fallback_lengths: list[int], compute_type: str
+    converted: Converted, tokenizer: Tokenizer, compute_type: str
 ) -> None:
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": 0.0}
     model = constant_model(tokenizer, logits)
-    config = DecodeConfig(beam_size=2, max_extra_tokens=3)
-    exact = compute_type == "float32"
-    engine = ctranslate2_engine(
-        tmp_path / "m", model, tokenizer, config, compute_type, needs_torch=exact
-    )
+    config, exact = DecodeConfig(beam_size=2, max_extra_tokens=3), compute_type == "float32"
+    engine = converted(model, config, compute_type, needs_torch=exact)
     for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
         assert {*best.tokens} <= {tokenizer.vocabulary.index("x")}
-    assert len(fallback_lengths) == (2 if exact else 0)
+    assert len(FallbackEngine.lengths) == (2 if exact else 0)

@@ -1,8 +1,5 @@
 """Beam search against enumeration of all translations, and against a reference implementation."""
 
-from functools import partial
-from typing import Any
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -121,35 +118,3 @@ def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
     ((best,),) = beam_search(model, [5], beam_size=2, alpha=1.0, bos=BOS, eos=EOS)
     assert best.tokens == [2] * 5
     assert best.score == pytest.approx(-1.75 * 6 / 11)
-
-
-@pytest.mark.parametrize(
-    ("rows", "ours", "theirs"),
-    [
-        # Two have finished, [] and [2], when [2, 2] could still become the best.
-        (
-            {
-                (): [-9.0, -1.0, -1.2, -9.0],
-                (2,): [-9.0, -0.9, -0.1, -9.0],
-                (2, 2): [-9.0, 0.0, -9.0, -9.0],
-            },
-            [],
-            [2, 2],
-        ),
-        # [] is the third of four candidates.
-        ({(): [-9.0, -1.2, -1.0, -1.1]}, [2], []),
-    ],
-)
-def test_the_rule_that_ends_a_search_is_not_tensor2tensor_s(
-    rows: dict[Prefix, list[float]], ours: list[int], theirs: list[int]
-) -> None:
-    def row(_: int, prefix: Prefix) -> list[float]:
-        return rows.get(prefix, [-9.0, -8.0, -8.5, -9.5])
-
-    settings: Any = {"beam_size": 2, "alpha": 1.0, "nbest": 1, "eos": EOS}
-    ((found,),) = beam_search(TableModel(row, [0]), [5], bos=BOS, **settings)
-    (other,) = reference_search(
-        partial(row, 0), 5, early_stop=True, margin=-1, tensor2tensor=True, **settings
-    )
-    assert (found.tokens, other.tokens) == (ours, theirs)
-    assert found.score < other.score

@@ -112,8 +112,8 @@ def test_replayed_steps_give_the_same_translations(
     request: pytest.FixtureRequest,
 ) -> None:
     models = [random_model(**config) for _ in range(members)]
-    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=60)
-    lines = random_lines(40, 9)
+    decode = DecodeConfig(beam_size=beam_size, max_extra_tokens=40)
+    lines = random_lines(25, 9)
 
     def translations() -> list[list[Any]]:
         translator = make_translator(models[0], tokenizer, decode, ensemble=models[1:])
@@ -169,7 +169,7 @@ def test_steps_that_are_not_capturable_run_eagerly(
 def test_a_small_batch_is_captured_once(
     graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = DecodeConfig(max_extra_tokens=60)
+    config = DecodeConfig(max_extra_tokens=30)
     translator, lines = make_translator(random_model(), tokenizer, config), random_lines(6, 9)
     expected = translator.translate(lines)
     assert graph_step.captures > 1
