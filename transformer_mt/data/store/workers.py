@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from types import ModuleType
@@ -30,6 +31,9 @@ _ITEMS_PER_PROCESS = 2
 
 _NICENESS = 10
 """Niceness of worker processes, some of which run beside training."""
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that workers never receive: the parent handles them and ends its workers."""
 
 
 def num_workers(configured: int | None) -> int:
@@ -108,7 +112,7 @@ class _Worker(Generic[T, R]):
         self._connection, other = context.Pipe()
         with other:
             self._process = context.Process(target=_serve, args=(task, other), daemon=True)
-            with _lightweight_start():
+            with _worker_start():
                 self._process.start()
 
     def __call__(self, item: T) -> R:
@@ -132,8 +136,6 @@ class _Worker(Generic[T, R]):
 def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
     """Runs a task in a worker process, on the items that the parent sends."""
     os.nice(_NICENESS)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # the parent handles them and ends its workers
     with suppress(EOFError, OSError):  # the parent has ended
         while True:
             item = connection.recv()
@@ -146,11 +148,14 @@ def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
 
 
 @contextmanager
-def _lightweight_start() -> Iterator[None]:
-    """Keeps worker processes that start in this context small.
+def _worker_start() -> Iterator[None]:
+    """Context in which worker processes start: small, and with ``_SIGNALS`` blocked.
 
     They do not import the main program, which imports PyTorch, and their NumPy starts no threads.
+    They inherit the blocked signals, which could otherwise interrupt their imports.
     """
+    resource_tracker.ensure_running()  # its start, which the first worker needs, would unblock them
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     program = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -159,6 +164,7 @@ def _lightweight_start() -> Iterator[None]:
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         sys.modules["__main__"] = program
         for key in added:
             del os.environ[key]

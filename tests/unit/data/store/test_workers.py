@@ -99,10 +99,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize(
-    ("call", "workers"),
-    [("list(map_ordered(task, [{}, {}], 2))", 2), ("run_in_process(task, {})", 1)],
+    "call", ["list(map_ordered(task, [{}, {}], 2))", "run_in_process(task, {})"]
 )
-def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str, workers: int) -> None:
+def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", UNFINISHED.replace("MAP", call)],
         stdout=subprocess.PIPE,
@@ -111,7 +110,7 @@ def test_ctrl_c_does_not_wait_for_a_result_that_never_ends(call: str, workers: i
         start_new_session=True,
     )
     assert process.stdout
-    assert [process.stdout.readline() for _ in range(workers)] == ["started\n"] * workers
+    assert process.stdout.readline() == "started\n"  # a second worker may still import modules
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, errors = process.communicate(timeout=60)  # no worker has kept the output open
     assert out.endswith("interrupted\n")
