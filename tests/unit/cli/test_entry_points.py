@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-from itertools import product
 
 import pytest
 
@@ -69,19 +68,13 @@ def test_too_little_address_space_is_one_line(
     assert line.startswith(f"mt-{command}: error: the address space is limited to {megabytes} MB")
 
 
-@pytest.mark.parametrize(
-    ("command", "flag"),
-    [
-        *product(COMMANDS, ["--help"]),
-        *product(["train"], ["--version", "--cfg=job", "-sc install=bash"]),
-    ],
-)
-def test_help_version_configuration_and_completion_need_no_torch(command: str, flag: str) -> None:
-    code = (
-        "import sys; from transformer_mt.cli import entry_points\n"
-        f"sys.argv[1:] = {flag.split()}; entry_points.{command}()\n"
-        "assert 'torch' not in sys.modules"
-    )
+def test_help_version_configuration_and_completion_need_no_torch() -> None:
+    flags = [(command, "--help") for command in COMMANDS]
+    flags += [("train", flag) for flag in ("--version", "--cfg=job", "-sc install=bash")]
+    code = "import sys; from transformer_mt.cli import entry_points\n"
+    for command, flag in flags:
+        code += f"sys.argv[1:] = {flag.split()}; entry_points.{command}()\n"
+        code += f"assert 'torch' not in sys.modules, {(command, flag)}\n"
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
 
