@@ -13,7 +13,13 @@ from support.sample import sample_pairs
 from support.scoring import perturbed, python, score
 
 from transformer_mt.evaluation import comparison
-from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import (
+    Evaluation,
+    Settings,
+    TestSet,
+    evaluate_systems,
+    short_names,
+)
 from transformer_mt.evaluation.score_tables import to_text
 from transformer_mt.evaluation.scores import Score
 
@@ -148,3 +154,17 @@ def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: 
     arguments = f"-m sacrebleu -t {name} -l {langs} -i {tmp_path}/hyp -w 4 --quiet"
     (ours,) = score(HYPOTHESIS, [lines for _, lines in references], metrics=["bleu"])
     assert json.loads(python(tmp_path, *arguments.split()))["score"] == round(ours.score, 4)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
+        (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
+        (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
+        (["runs/mine/"], ["mine"]),
+        (["."], ["."]),
+    ],
+)
+def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == names

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -205,24 +206,23 @@ def test_settings_that_change_the_output_make_a_different_job(
         assert json.loads(json.dumps(found)) == found  # as job.json has them
         return found
 
-    usual = output_settings()
-    assert output_settings(batch_tokens=99) == usual
-    for settings in (
+    variants: list[dict[str, Any]] = [
+        {},
         {"beam_size": 1},
         {"tag": "<2de>"},
-        {"model": str(second)},
         {"compute_type": "bfloat16"},
-        {"score": path},
-        {"format": "jsonl"},
+        {"model": str(second)},
+        {"model": str(second), "ensemble": [str(second)]},
+        {"sampling": True},
+        {"sampling": True, "seed": 2},
         {"markup": "keep"},
-    ):
-        assert output_settings(**settings) != usual, settings
-    for one, other in (
-        ({"model": str(second)}, {"model": str(second), "ensemble": [str(second)]}),
-        ({"sampling": True}, {"sampling": True, "seed": 2}),
-        ({"format": "jsonl"}, {"format": "jsonl", "alignment": True}),
-    ):
-        assert output_settings(**one) != output_settings(**other)
-    before = output_settings(prefix=path)
+        {"format": "jsonl"},
+        {"format": "jsonl", "alignment": True},
+        {"score": path},
+        {"prefix": path},
+    ]
+    found = [output_settings(**settings) for settings in variants]
+    assert output_settings(batch_tokens=99) == found[0]
     write_lines(tmp_path / "aligned", ["b"] * 5)
-    assert before != output_settings(prefix=path) != usual
+    found.append(output_settings(prefix=path))
+    assert all(one != other for one, other in combinations(found, 2))
