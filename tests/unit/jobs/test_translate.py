@@ -85,7 +85,6 @@ FILES = {
     "aligned": b"a\n" * 5,
     "short": b"a\n" * 4,
     "long": b"a\n" * 6,
-    "empty": b"",
     IN_THE_MODEL: b"{}",
 }
 
@@ -93,7 +92,6 @@ FILES = {
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"input": "utf-16"}, "utf-16 is UTF-16"),
         ({"input": "utf-16", "output": "out"}, "utf-16 is UTF-16"),
         (
             {"output": "none/out"},
@@ -113,7 +111,6 @@ FILES = {
         ({"score": "latin"}, "latin, line 2: not valid UTF-8"),
         ({"score": "short"}, "score=short has 4 line(s), but the input has more: "),
         ({"score": "short", "output": "out"}, "score=short has 4 line(s), but the input has 5: "),
-        ({"prefix": "empty", "output": "out"}, "prefix=empty has 0 line(s), but the input has 5: "),
         ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),
         (
             {"format": "jsonl", "alignment": True},
