@@ -23,7 +23,7 @@ from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import override
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.errors import UsageError
-from transformer_mt.evaluation.scores import read_scores
+from transformer_mt.evaluation.scores import read_scores, to_text
 
 
 def test_jobs_of_all_commands() -> None:
@@ -100,6 +100,8 @@ def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFix
     assert system.scores[0].score == pytest.approx(result.scores[0].score, abs=1e-4)
     assert capfd.readouterr().out == ""
     assert logging.getLogger("transformer_mt").handlers == handlers
+    assert cli.train(compose(settings)) == result.best  # of a finished run, only what it printed
+    assert capfd.readouterr().out == f"{to_text(result.scores)}\n"
 
 
 def test_every_public_name_is_found() -> None:

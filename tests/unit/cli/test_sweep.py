@@ -83,7 +83,7 @@ SOURCES = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
             ["r/experiment=table3/C_layers_2", "r/experiment=table3/C_layers_4"],
         ),
         (
-            ["-m", "run_dir=r,s", "train.seed=1,2"],
+            ["-m", "run_dir=r,s", "model=tiny", "train.seed=1,2"],
             [f"{base}/train.seed={seed}" for base in "rs" for seed in (1, 2)],
         ),
         (
@@ -99,10 +99,6 @@ SOURCES = "data.train=[{tsv: 'a b'}],[{tsv: 'a  b'}],[{tsv: ab}]"
             [f"runs/wmt14_en_de/train.seed={seed}" for seed in (1, 2)],
         ),
         (["-m", "run_dir=r", "data=sample", SOURCES], None),
-        (
-            ["-m", "run_dir=r", "model=tiny", "train.seed=1,2", "data.cleaning.max_tokens=64,128"],
-            [f"r/data.cleaning.max_tokens={m},train.seed={s}" for s in (1, 2) for m in (64, 128)],
-        ),
     ],
 )
 def test_folders_have_the_names_of_the_swept_settings(

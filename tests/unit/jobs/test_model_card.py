@@ -125,6 +125,12 @@ def test_the_averaged_updates_are_named(folder: Path, averaged: object, text: st
     assert f"| final weights | {text} |" in write(folder).text
 
 
+def test_a_tag_of_a_damaged_file_is_read_as_text(folder: Path) -> None:
+    rows = json.loads(to_json(SCORES[:1]))
+    (folder / "test.json").write_text(json.dumps([{**rows[0], "tag": ["x"]}]))
+    write(folder)
+
+
 def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     french = SourceConfig(tsv="b.tsv", tag="<2fr>", tgt_lang="fr")
     train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), french]

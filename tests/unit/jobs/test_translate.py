@@ -92,6 +92,7 @@ FILES = {
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"input": "utf-16"}, "utf-16 is UTF-16"),
         ({"input": "utf-16", "output": "out"}, "utf-16 is UTF-16"),
         (
             {"output": "none/out"},

@@ -84,11 +84,13 @@ def assert_json_lines(out: str, lines: list[str], expected: list[list[Translatio
         assert json.loads(row, parse_float=near) == json.loads(json.dumps(wanted))
 
 
-def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: Run) -> None:
-    folder, usual = tmp_path / "short", run()
+def test_decoding_settings_of_the_folder_are_the_defaults(
+    untrained: Path, tmp_path: Path, run: Run
+) -> None:
+    folder, usual = tmp_path / "short", text_of(opened(untrained).translate(LINES))
     write_model(folder, replace(JOB, decode=replace(JOB.decode, max_extra_tokens=0)))
-    short = run(model=str(folder))
-    assert short == run(max_extra_tokens=0) != usual
+    short = text_of(opened(untrained, max_extra_tokens=0).translate(LINES))
+    assert run(model=str(folder)) == short != usual
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
