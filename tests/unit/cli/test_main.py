@@ -48,6 +48,9 @@ BAD_USAGE = {
     "model=huge": ["model=huge", "base, big, deep_shallow, medium, mini, small, student, tiny"],
     "model=runs/mine": ["there is no model=runs/mine"],
     "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
+    "max_step=1": ["mean train.max_steps"],
+    "model.tiny=1": ["there is no such setting; --help lists"],
+    "data.cleaning=standard": ["; a preset is chosen by cleaning=none, paper or standard"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],
     "experiment=quickstrat": ["experiment=quickstrat", "mean experiment=quickstart?", "table3/…"],
     "experiment=table3/C_layers_3": ["table3/… is one of: A_heads_1, ", "C_layers_2, C_layers_4"],
@@ -150,6 +153,7 @@ def raising(error: BaseException) -> Callable[[object], None]:
 @pytest.mark.parametrize(
     ("error", "status", "part"),
     [
+        (lambda _: torch.empty(2**60), 1, "error: out of memory ("),  # PyTorch's own error
         (InputError("a.en:3: no"), 1, "error: a.en:3: no\n"),
         (PermissionError(errno.EACCES, "denied", "/x/y"), 1, "error: denied: /x/y\n"),
         (OSError(errno.ENOSPC, "No space left"), 1, "error: No space left\n"),
@@ -163,30 +167,36 @@ def raising(error: BaseException) -> Callable[[object], None]:
     ],
 )
 def test_errors_of_input_and_environment_are_one_line(
-    run: Run, error: BaseException, status: int, part: str
+    run: Run, error: Any, status: int, part: str
 ) -> None:
-    found, out, err = run("train", job=raising(error))
+    job = error if callable(error) else raising(error)
+    found, out, err = run("translate", "model=m", job=job)
     assert (found, out, err.count("\n")) == (status, "", 1)
-    assert err.startswith("mt-train: ")
+    assert err.startswith("mt-translate: ")
     assert part in err
 
 
 def test_bug_prints_a_traceback(run: Run) -> None:
-    status, _, err = run("train", job=raising(ValueError("a bug")))
+    status, _, err = run("translate", "model=m", job=raising(ValueError("a bug")))
     assert status == 1
     assert err.startswith("Traceback")
     assert err.endswith("ValueError: a bug\n")
     assert "test_main.py" in err
-    assert run("train", job=raising(SystemExit(143))) == (143, "", "")
+    assert run("translate", "model=m", job=raising(SystemExit(143))) == (143, "", "")
 
 
-def test_out_of_memory_is_one_line(run: Run) -> None:
-    def greedy(_: object) -> None:
-        torch.empty(2**60)  # raises PyTorch's own error for a CPU
-
-    status, out, err = run("train", "model=tiny", job=greedy)
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert err.startswith("mt-train: error: out of memory (")
+def test_a_sentence_needs_no_quotes(run: Run) -> None:
+    sentences = [
+        "The animal didn't cross the street because it was too tired .",
+        'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
+        "null and void",
+        "3",
+    ]
+    jobs: list[EvaluateJob] = []
+    for text in (*sentences, "'It\\'s quoted, for Hydra'"):
+        argv = ["model=x", f"attention={text}", "attention_output=a.png"]
+        assert run("evaluate", *argv, job=jobs.append) == (0, "", "")
+    assert [job.attention for job in jobs] == [*sentences, "It's quoted, for Hydra"]
 
 
 def test_a_gpu_that_this_pytorch_does_not_support_is_one_line(run: Run) -> None:
@@ -212,28 +222,28 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run, flag: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_other_flags_still_work(
-    run: Run, name: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = JOBS[name].program
-    text = help_text(name)
+def test_help_and_version(run: Run, name: Command) -> None:
+    program, text = JOBS[name].program, help_text(name)
     assert f'eval "$({program} -sc install=bash)"' in text
     assert run(name, "--help", job=pytest.fail) == (0, f"{text}\n", "")
-    assert "hydra" in run(name, "--hydra-help", job=pytest.fail)[1]
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)
-    assert "schema" in run(name, "--info", "defaults", job=pytest.fail)[1]
-    assert "complete " in run(name, "-sc", "install=bash", job=pytest.fail)[1]
-    monkeypatch.setenv("COMP_LINE", f"{program} mod")
-    assert "model" in run(name, "-sc", "query=bash", job=pytest.fail)[1]
+
+
+def test_the_other_flags_still_work(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "hydra" in run("translate", "--hydra-help", job=pytest.fail)[1]
+    assert "schema" in run("translate", "--info", "defaults", job=pytest.fail)[1]
+    assert "complete " in run("translate", "-sc", "install=bash", job=pytest.fail)[1]
+    monkeypatch.setenv("COMP_LINE", "mt-translate mod")
+    assert "model" in run("translate", "-sc", "query=bash", job=pytest.fail)[1]
 
 
 CHILD = """
+import resource, sys
 from transformer_mt.cli import main as cli
 
 def run(job):
-    for line in range(job.nbest if job.nbest < 9 else 100_000):
-        print(line)
-    print("\\u03bc")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # of a file, not of a pipe
+    sys.stdout.write("0\\n\\u03bc\\n" * (1 if job.nbest < 9 else 100_000))
 
 cli.main("translate", run)
 """
@@ -251,7 +261,7 @@ def test_output_is_utf_8_whatever_the_locale() -> None:
     # What follows a latin-1 locale, of which machines rarely have one.
     with child("nbest=2", PYTHONIOENCODING="latin-1") as process:
         out, err = process.communicate()
-    assert (out, err) == ("0\n1\nμ\n", "")
+    assert (out, err) == ("0\nμ\n", "")
 
 
 def test_a_closed_standard_error_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,9 +280,21 @@ def test_closed_pipe_ends_the_command_quietly() -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_full_disk_is_reported_for_the_last_bytes() -> None:
-    with Path("/dev/full").open("w") as full, child("nbest=2", stdout=full) as process:
+@pytest.mark.parametrize(
+    ("file", "argv", "environment", "error"),
+    [
+        pytest.param(
+            *("/dev/full", "nbest=2", {}, "No space left on device"),
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
+        ),
+        # Without buffers a write may write only a part of the data, without an error.
+        ("out", "nbest=9", {"PYTHONUNBUFFERED": "1"}, "File too large"),
+    ],
+)
+def test_a_full_disk_is_reported_for_the_last_bytes(
+    tmp_path: Path, file: str, argv: str, environment: dict[str, str], error: str
+) -> None:
+    with (tmp_path / file).open("w") as full, child(argv, stdout=full, **environment) as process:
         assert process.stderr
-        assert process.stderr.read() == "mt-translate: error: No space left on device\n"
+        assert process.stderr.read() == f"mt-translate: error: {error}\n"
     assert process.returncode == 1

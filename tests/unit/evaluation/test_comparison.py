@@ -1,16 +1,25 @@
 """Intervals and significance are sacreBLEU's, for any number of processes; test sets are whole."""
 
 import json
-import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
+from sacrebleu.significance import PairedTest
 from support.sample import sample_pairs
 from support.scoring import perturbed, python, score
 
 from transformer_mt.evaluation import comparison
-from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import (
+    Evaluation,
+    Settings,
+    TestSet,
+    evaluate_systems,
+    short_names,
+)
 from transformer_mt.evaluation.score_tables import to_text
 from transformer_mt.evaluation.scores import Score
 
@@ -58,64 +67,31 @@ def work_in(monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     monkeypatch.setattr(comparison, "available_cores", lambda: processes)
 
 
-class Printed(NamedTuple):
-    score: float
-    interval: str | None
-    p: str | None
-
-
-def sacrebleu_cli(folder: Path, references: list[str]) -> dict[tuple[str, str], Printed]:
-    """Results of every system and metric, as the command prints them.
-
-    As a LaTeX table: its JSON ends in an error (sacreBLEU 2.6), its text breaks the lines.
-    """
-    arguments = ["-m", "sacrebleu", *references, "-i", "a.de", "b.de", "c.de"]
-    arguments += ["-m", "bleu", "chrf", "ter", "--format", "latex", "-w", "6", "--quiet"]
-    arguments += ["--paired-bs", "--paired-bs-n", str(RESAMPLES)]
-    found = {}
-    for line in python(folder, *arguments).splitlines():
-        system, *cells = line.replace("Baseline:", "").split("&")
-        if len(cells) == 3 and ".de" in system:
-            for metric, cell in zip(("BLEU", "chrF2", "TER"), cells, strict=True):
-                p = re.search(r"p = ([\d.]+)", cell)
-                interval = re.search(r"\((.* ± .*?)\)", cell)
-                found[system.strip(), metric] = Printed(
-                    float(cell.split()[0]), interval and interval[1], p and p[1]
-                )
-    return found
-
-
-@pytest.mark.parametrize(
-    ("references", "workers"), [(["ref1"], 0), (["ref1", "ref2"], 2), (["ref1", "ref2", "ref3"], 1)]
-)
-def test_equals_the_command(
+@pytest.mark.parametrize(("references", "workers"), [(["ref1"], 0), (["ref1", "ref2", "ref3"], 2)])
+def test_equals_the_paired_test_of_sacrebleu(
     texts: dict[str, list[str]],
     references: list[str],
     workers: int,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
     work_in(monkeypatch, workers)
-    for name, lines in texts.items():
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    evaluation = evaluated(
-        {name: texts[name] for name in ("a.de", "b.de", "c.de")},
-        [texts[name] for name in references],
-        bootstrap=RESAMPLES,
-    )
-    ours = comparisons(evaluation)
-    assert list(ours) == [(s, m) for s in ("b.de", "c.de") for m in ("BLEU", "chrF2", "TER")]
-    theirs = sacrebleu_cli(tmp_path, references)
-    for (system, metric), item in ours.items():
-        base, expected = theirs["a.de", metric], theirs[system, metric]
-        assert f"{item.p_bootstrap:.4f}" == expected.p, (system, metric)
-        assert item.difference == pytest.approx(expected.score - base.score, abs=2e-6)
-    for system in evaluation.systems:
+    systems = {name: texts[name] for name in ("a.de", "b.de", "c.de")}
+    lines = [texts[name] for name in references]
+    evaluation = evaluated(systems, lines, bootstrap=RESAMPLES)
+    assert [system.name for system in evaluation.systems] == [*systems]
+    metrics = {"BLEU": BLEU(), "chrF2": CHRF(), "TER": TER()}
+    signatures, results = PairedTest([*systems.items()], metrics, lines, "bs", RESAMPLES)()
+    for i, system in enumerate(evaluation.systems):
+        assert [row.name for row in system.scores] == [*metrics]
         for row in system.scores:
-            interval = f"{row.mean:.6f} ± {row.confidence:.6f}"
-            assert theirs[system.name, row.name].interval == interval
+            theirs, baseline = results[row.name][i], results[row.name][0]
+            expected = (theirs.score, theirs.mean, theirs.ci, theirs.p_value)
+            assert (row.score, row.mean, row.confidence, row.p_bootstrap) == expected
+            assert row.difference == (theirs.score - baseline.score if i else None)
+            assert row.signature == str(signatures[row.name])
     # What was spoilt as much differs by luck alone, what was spoilt twice does not.
+    ours = comparisons(evaluation)
     assert not ours["b.de", "BLEU"].is_significant
     assert ours["c.de", "BLEU"].is_significant
 
@@ -178,3 +154,17 @@ def test_source_and_all_references_are_read_as_the_command_reads_them(tmp_path: 
     arguments = f"-m sacrebleu -t {name} -l {langs} -i {tmp_path}/hyp -w 4 --quiet"
     (ours,) = score(HYPOTHESIS, [lines for _, lines in references], metrics=["bleu"])
     assert json.loads(python(tmp_path, *arguments.split()))["score"] == round(ours.score, 4)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
+        (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
+        (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
+        (["runs/mine/"], ["mine"]),
+        (["."], ["."]),
+    ],
+)
+def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
+    assert short_names(paths) == names

@@ -3,19 +3,20 @@
 import gzip
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 from support.paths import MULTI30K
 from support.scoring import perturbed, python, score
 
 from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
-from transformer_mt.evaluation.metrics import default_protocols, split_compounds
+from transformer_mt.evaluation.metrics import DEFAULT, default_protocols, split_compounds
 from transformer_mt.evaluation.scores import Score, to_json
-
-Rows = list[dict[str, Any]]
 
 # Quotes, hyphens, decimals, a blank hypothesis, a line separator inside a line, NBSP, entities.
 REFERENCE = [
@@ -50,29 +51,18 @@ def protocol_score(
     return found
 
 
-def sacrebleu_cli(
-    tmp_path: Path, hypotheses: list[str], references: list[list[str]], *options: str
-) -> Rows:
-    """Output of the command ``sacrebleu`` for the same text."""
-    files = {"hyp": hypotheses} | {f"ref{i}": lines for i, lines in enumerate(references)}
-    for name, lines in files.items():
-        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
-    command = ["-m", "sacrebleu", *[f"ref{i}" for i in range(len(references))], "-i", "hyp"]
-    command += ["-m", "bleu", "chrf", "ter", "--format", "json", "-w", "4", *options]
-    rows: Rows = json.loads(python(tmp_path, *command))
-    return rows
-
-
-@pytest.mark.parametrize("sets", [1, 2])
 def test_scores_and_intervals_equal_the_command_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-    references = [REFERENCE, perturbed(REFERENCE, seed=3)][:sets]
+    references = [REFERENCE, perturbed(REFERENCE, seed=3)]
     plain = json.loads(to_json(score(HYPOTHESIS, references)))
     ours = json.loads(to_json(with_intervals(HYPOTHESIS, references, bootstrap=200)))
     assert {row.pop("segments") for row in [*plain, *ours]} == {len(HYPOTHESIS)}
-    theirs = sacrebleu_cli(tmp_path, HYPOTHESIS, references, "--confidence", "-cin", "200")
+    for name, lines in zip(("hyp", "ref0", "ref1"), (HYPOTHESIS, *references), strict=True):
+        (tmp_path / name).write_bytes("".join(f"{line}\n" for line in lines).encode())
+    command = "-m sacrebleu ref0 ref1 -i hyp -m bleu chrf ter --confidence -cin 200"
+    theirs = json.loads(python(tmp_path, *command.split(), "--format", "json", "-w", "4"))
     assert all(row["bs"] == "200" for row in ours)
     assert all(row["confidence_var"] > 0.1 for row in ours)
     for row, expected in zip(ours, theirs, strict=True):
@@ -104,22 +94,31 @@ def test_protocols_default_to_those_that_suit_the_system() -> None:
 
 
 CHINESE = ["我喜欢这只红色的狗。", "他来了"], ["我喜欢那只红色的狗。", "他走了"]
-AS_CHINESE = ["--tokenize", "zh", "--ter-normalized", "--ter-asian-support"]
+CODES = ["zh-CN", "cmn_Hant", "zho_Hans", "yue"]
+AS_CHINESE = [BLEU(tokenize="zh"), CHRF(), TER(normalized=True, asian_support=True)]
 
 
-@pytest.mark.parametrize("code", ["zh-CN", "cmn_Hant", "zho_Hans", "yue"])
-def test_chinese_is_scored_in_characters_as_the_command_can(tmp_path: Path, code: str) -> None:
-    hypothesis, reference = CHINESE
-    ours = json.loads(to_json(score(hypothesis, [reference], tgt_lang=code)))
-    assert [row.pop("segments") for row in ours] == [2, 2, 2]
-    assert ours == sacrebleu_cli(tmp_path, hypothesis, [reference], *AS_CHINESE)
-    assert ours[2]["score"] == pytest.approx(100 * 2 / 13, abs=1e-4)  # two of 10 + 3 characters
-
-
-def test_chrf_with_words_equals_the_command_s(tmp_path: Path) -> None:
-    (ours,) = json.loads(to_json(score(HYPOTHESIS, [REFERENCE], metrics=["chrf++"])))
-    rows = sacrebleu_cli(tmp_path, HYPOTHESIS, [REFERENCE], "--chrf-word-order", "2")
-    assert ours == {**rows[1], "name": "chrF2++", "segments": len(HYPOTHESIS)}
+@pytest.mark.parametrize(
+    ("texts", "tgt_lang", "names", "metrics"),
+    [
+        ((HYPOTHESIS, REFERENCE), None, ["chrf++"], [CHRF(word_order=2)]),
+        *(
+            (CHINESE, code, DEFAULT, AS_CHINESE)
+            for code in ("zh-CN", "cmn_Hant", "zho_Hans", "yue")
+        ),
+    ],
+)
+def test_words_of_chrf_and_characters_of_chinese(
+    texts: tuple[list[str], list[str]], tgt_lang: str | None, names: Sequence[str], metrics: Any
+) -> None:
+    hypotheses, reference = texts
+    found = score(hypotheses, [reference], tgt_lang=tgt_lang, metrics=names)
+    for ours, metric in zip(found, metrics, strict=True):
+        theirs = metric.corpus_score(hypotheses, [reference])
+        assert (ours.name, ours.score, ours.segments) == (theirs.name, theirs.score, len(reference))
+        assert ours.signature == metric.get_signature().format()
+    if metrics is AS_CHINESE:
+        assert found[2].score == pytest.approx(100 * 2 / 13)  # two of 10 + 3 characters
 
 
 def test_paper_bleu_is_the_authors_perl_pipeline_on_real_text() -> None:

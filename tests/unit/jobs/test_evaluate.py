@@ -1,9 +1,11 @@
-"""mt-eval of models: the scores of what mt-translate prints; settings that conflict."""
+"""mt-eval of models and of files: the scores, one-line errors, and no input is overwritten."""
 
 import json
 import math
+import os
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,27 +30,54 @@ from torch.nn import functional as F
 
 from transformer_mt import model_folder
 from transformer_mt.batch import Packed
-from transformer_mt.cli import entry_points
 from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, SourceConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode import translator as translator_module
-from transformer_mt.decode.engines.engine import Engine
-from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.comparison import TestSet
+from transformer_mt.evaluation import comparison, metrics
+from transformer_mt.evaluation.comparison import Settings, TestSet
 from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs import evaluate as evaluate_job
+from transformer_mt.jobs.evaluate import Evaluator
+from transformer_mt.jobs.line_processor import check_outputs
 
+GOOD = [
+    "Zwei Männer sind im Freien, oder?",
+    "Die E-Mail wurde gestern verschickt.",
+    "Es sind 3,5 km bis nach Hause.",
+    "Bern",
+]
+BAD = ["Two men are outside.", "", "Es ist 3.5 km nach Hause weit.", "Bern"]
 OTHER = ["Zwei Herren sind draußen.", "Man hat die E-Mail gesendet.", "Es sind 3,5 km.", "Bern"]
+TEXTS = {"good": GOOD, "bad": BAD, "src": SOURCE, "ref": REFERENCE, "other": OTHER}
+ONE: dict[str, Any] = {"hypotheses": ["good"], "references": ["ref"]}
+TWO: dict[str, Any] = {"hypotheses": ["./bad", "./good"], "references": ["ref"]}
+
+
+Error = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Home and working folder, with the texts."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        write_lines(tmp_path / name, lines)
+    return tmp_path
 
 
 @pytest.fixture
 def scores(capsys: pytest.CaptureFixture[str]) -> Json:
     """The JSON that a job prints, and its messages."""
     return partial(scores_and_messages, capsys)
+
+
+@pytest.fixture
+def error(capsys: pytest.CaptureFixture[str]) -> Error:
+    """The one-line error of a job that prints nothing."""
+    return partial(error_of, capsys)
 
 
 @pytest.fixture(scope="module")
@@ -69,62 +98,15 @@ def change_data(model: Path, **settings: Any) -> None:
 
 
 def test_missing_tokeniser_is_reported_before_the_work(
-    shared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shared: Path, error: Error, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ko_mecab", raising=False)
     monkeypatch.setitem(sys.modules, "mecab_ko", None)  # as if it were not installed
     monkeypatch.setattr(Translator, "translate", lambda *_: pytest.fail("it is translated"))
     for more in ({}, {"metrics": ["chrf"], "report": "report.html"}):
-        message = error_of(capsys, model=str(shared), tgt_lang="kor", **more)
+        message = error(model=str(shared), tgt_lang="kor", **more)
         assert message.startswith("BLEU for ko ")
         assert message.endswith(" pip install 'sacrebleu[ko]'")
-
-
-MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"metrics": ["bleu", "bleu"]}, "metrics lists a name twice"),
-        ({"metrics": ["meteor"]}, "metrics='meteor' is not one of: bleu, chrf"),
-        ({"metrics": []}, "metrics is empty"),
-        ({"protocols": ["atat"], "tgt_lang": "de"}, "protocols='atat' is not one of: paper"),
-        ({"protocols": ["paper"]}, "protocols depend on the language"),
-        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
-        ({"metrics": ["comet"]}, "metrics: comet also reads the source"),
-        ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
-        ({"testset": "wmt14"}, "testset includes source and references"),
-        ({"langs": "en-de"}, "langs needs testset=NAME"),
-        ({"references": []}, "hypotheses need references"),
-        ({"references": [], "testset": "wmt14"}, "testset=wmt14 exists for several language pairs"),
-        ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
-        ({"references": ["r", "./r", "r"]}, "references lists a file twice"),
-        ({"beam_size": 2}, "beam_size needs model=FOLDER"),
-        ({"subset": "valid"}, "subset needs model=FOLDER"),
-        ({"engine": "torch"}, "engine needs model=FOLDER"),
-        ({"compute_type": "int8"}, "compute_type needs model=FOLDER"),
-        ({"model": "x", "hypotheses": [], "subset": "train"}, "subset='train' is not one of: test"),
-        ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
-        ({"robustness": True}, "robustness=true translates: set model=FOLDER, not hypotheses"),
-        ({"robustness": True, **MODEL, "report": "x"}, "report cannot be used with robustness"),
-        ({"robustness": True, **MODEL, "bootstrap": 9}, "bootstrap cannot be used with robustness"),
-        ({"robustness": True, **MODEL, "metrics": ["ppl"]}, "metrics: ppl cannot be used with rob"),
-        ({"attention": "x", "report": "x.html"}, "attention needs a model"),
-        ({"attention_output": "x.png"}, "attention_output needs a sentence"),
-        ({"model": "x"}, "set either model=FOLDER"),
-        ({"model": "x", "hypotheses": []}, "a model's test set needs both source=FILE"),
-        ({**MODEL, "attention": " "}, "empty sentence"),
-        ({**MODEL, "attention": "x"}, "needs an output"),
-        (
-            {**MODEL, "attention": "x", "attention_output": "a.pdf"},
-            "must end in .html, for a page, or",
-        ),
-    ],
-)
-def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=f"{re.escape(message)}[^\n]*$"):
-        EvaluateJob(**{"hypotheses": ["a"], "references": ["b"], **settings})
 
 
 @pytest.mark.parametrize(
@@ -133,17 +115,10 @@ def test_conflicting_settings_are_refused(settings: dict[str, Any], message: str
     ids=str,
 )
 def test_the_score_is_that_of_what_mt_translate_prints(
-    shared: Path, tmp_path: Path, scores: Json, settings: Any, monkeypatch: pytest.MonkeyPatch
+    shared: Path, tmp_path: Path, scores: Json, settings: Any
 ) -> None:
     if settings.get("compute_type") == "int8":
         pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (extra 'fast')")
-    opened = []
-
-    def record(name: str, request: EngineRequest) -> Engine:
-        opened.append(open_engine(name, request))
-        return opened[-1]
-
-    monkeypatch.setattr(translator_module, "open_engine", record)
     job: dict[str, Any] = {"model": str(shared), "device": "cpu", **settings}
     output = tmp_path / "out"
     commands.translate(TranslateJob(input=str(shared.parent / "src"), output=str(output), **job))
@@ -154,9 +129,8 @@ def test_the_score_is_that_of_what_mt_translate_prints(
     expected = scoring.score(printed, [REFERENCE], tgt_lang="de", metrics=names)
     assert rows == json.loads(to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(printed, REFERENCE)
-    one, other = ((engine.name, engine.compute_type) for engine in opened)
-    assert one == other
-    assert {*settings.values()} <= {*one}
+    engine = Evaluator(EvaluateJob(**job)).facts["engine"]  # which gave the scores
+    assert {*settings.values()} <= {*engine.split(", ")}
     if settings in ({}, {"engine": "torch"}):
         assert printed == translate_lines(shared, SOURCE)
         assert err == ""
@@ -181,40 +155,32 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(shared: Path, score
     assert rows[1]["segments"] == len(REFERENCE)
 
 
-def test_a_model_without_a_test_set(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (model.parent / "ref").unlink()
-    assert str(model.parent / "ref") in error_of(capsys, model=str(model))
+def test_a_model_without_a_test_set(model: Path, folder: Path, error: Error) -> None:
+    (folder / "ref").unlink()
+    assert str(folder / "ref") in error(model=str(model))
     change_data(model, test=[])
-    message = error_of(capsys, model=str(model))
+    message = error(model=str(model))
     assert message.startswith(f"{model} has no test set, or no longer its files: set testset=NAME")
 
 
 def test_settings_are_chosen_on_the_validation_set(
-    model: Path, tmp_path: Path, scores: Json, capsys: pytest.CaptureFixture[str]
+    model: Path, folder: Path, scores: Json, error: Error
 ) -> None:
-    source = write_lines(tmp_path / "valid", OTHER)
-    change_data(model, valid=[SourceConfig(src=source, tgt=str(tmp_path / "ref"))])
+    change_data(model, valid=[SourceConfig(src=str(folder / "other"), tgt=str(folder / "ref"))])
     found = []
     for asked in ({}, {"beam_size": 1}):
         rows, _ = scores(model=str(model), subset="valid", **asked)
         found.append(translate_lines(model, OTHER, **asked))
         assert [row["score"] for row in rows[:3]] == by_hand(found[-1], REFERENCE)
     assert found[0] != found[1]  # else this shows nothing
-    message = error_of(capsys, model=str(model), step=7)
+    message = error(model=str(model), step=7)
     assert message.startswith(f"{model} has no checkpoint of step 7")
 
 
-def test_a_model_on_another_test_set(
-    shared: Path, tmp_path: Path, scores: Json, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = write_lines(tmp_path / "source", SOURCE[:2])
-    reference = write_lines(tmp_path / "reference", OTHER[:2])
-    job = {"model": str(shared), "source": source, "references": [reference]}
-    rows, _ = scores(**job)
-    expected = by_hand(translate_lines(shared, SOURCE[:2]), OTHER[:2])
+def test_a_model_on_another_test_set(shared: Path, scores: Json) -> None:
+    rows, _ = scores(model=str(shared), source="src", references=["other"])
+    expected = by_hand(translate_lines(shared, SOURCE), OTHER)
     assert [row["score"] for row in rows[:3]] == expected
-    write_lines(tmp_path / "reference", OTHER[:1])
-    assert error_of(capsys, **job).startswith(f"2 lines in {source} but 1 in {reference}")
 
 
 def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
@@ -233,34 +199,129 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     assert {row["tag"] for row in rows} == {"<2en>"}
 
 
-@pytest.mark.parametrize("name", ["src", "ref", "model/config.yaml"])
-def test_files_of_the_model_are_not_overwritten(
-    name: str, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = model.parent / name
-    before = path.read_bytes()
-    message = error_of(capsys, model=str(model), report=str(path))
-    word = "the model" if "/" in name else "data.test"
-    assert message == f"report={path} would overwrite the file of {word}: choose another file"
-    assert path.read_bytes() == before
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({}, metrics.DEFAULT),
+        ({"tgt_lang": "de"}, [*metrics.DEFAULT, "paper"]),
+        ({"tgt_lang": "de", "metrics": ["chrf++"], "protocols": []}, ["chrf++"]),
+        (
+            {"tgt_lang": "de", "metrics": ["ter"], "protocols": ["lowercase_tokens"]},
+            ["ter", "lowercase_tokens"],
+        ),
+    ],
+)
+def test_one_system(settings: dict[str, Any], names: list[str], scores: Json) -> None:
+    job = {"hypotheses": ["good"], "references": ["ref", "other"], **settings}
+    rows, err = scores(**job)
+    expected = scoring.score(GOOD, [REFERENCE, OTHER], tgt_lang="de", metrics=names)
+    assert rows == json.loads(to_json(expected))
+    assert err == ""
+
+
+def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
+    rows, _ = scores(**TWO)
+    assert [row["system"] for row in rows] == ["bad", "good"]
+    baseline, other = (row["scores"] for row in rows)
+    test = TestSet(references={"ref": REFERENCE})
+    settings = Settings(bootstrap=1000)
+    expected = comparison.evaluate_systems({"bad": BAD, "good": GOOD}, test, settings)
+    for score, item in zip(other, expected.systems[1].scores, strict=True):
+        assert (score["name"], score["baseline"]) == (item.name, "bad")
+        assert score["paired_bs_p_value"] == item.p_bootstrap
+    assert all("baseline" not in score for score in baseline)
+    assert {score["bs"] for score in baseline + other} == {"1000"}
+    assert all(score["confidence_var"] > 0 for score in baseline)
+
+
+def test_rows_are_systems_and_columns_are_metrics(capsys: pytest.CaptureFixture[str]) -> None:
+    commands.evaluate(EvaluateJob(**TWO, bootstrap=0))
+    text = capsys.readouterr().out
+    lines = [line.strip("│").split("│") for line in text.splitlines() if line.startswith("│")]
+    header, *rows = ([cell.strip() for cell in line] for line in lines)
+    assert header == ["System", "BLEU", "chrF2", "TER"]
+    scores = {"bad (baseline)": by_hand(BAD, REFERENCE), "good": by_hand(GOOD, REFERENCE)}
+    assert rows == [[name, *(f"{x:.2f}" for x in values)] for name, values in scores.items()]
+    assert not re.search(r"\bp |±|resamples", text)
+
+
+def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
+    source = write_lines(folder / "source", [f" {BAD[0]} ", "", "It is 3.5 km.", "Bern"])
+    _, err = scores(**TWO, source=source, bootstrap=0)
+    assert err.splitlines() == [
+        "mt-eval: bad: 2 of 4 lines are identical to their source",
+        "mt-eval: bad: 1 of 4 lines are empty",
+        "mt-eval: good: 1 of 4 lines are identical to their source",
+    ]
 
 
 @pytest.mark.parametrize(
-    "sentence",
+    ("settings", "message"),
     [
-        "The animal didn't cross the street because it was too tired .",
-        'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
-        "null and void",
-        "3",
+        ({"hypotheses": ["good", "./short"]}, "3 lines in ./short but 4 in ref"),
+        ({"references": ["ref", "./short"]}, "4 lines in ref but 3 in ./short"),
+        ({"source": "./short"}, "3 lines in ./short but 4 in ref"),
+        ({"hypotheses": ["empty"], "references": ["empty"]}, "no lines in empty"),
+        ({"references": ["missing"]}, "cannot read missing: No such file or directory"),
+        ({"hypotheses": ["latin"]}, "latin, line 1: not valid UTF-8"),
     ],
 )
-def test_attention_sentence_needs_no_quoting(
-    sentence: str, monkeypatch: pytest.MonkeyPatch
+def test_files_that_do_not_fit_are_named(
+    settings: dict[str, Any], message: str, folder: Path, error: Error
 ) -> None:
-    jobs: list[EvaluateJob] = []
-    monkeypatch.setitem(commands._RUN, "evaluate", jobs.append)
-    for argument in (f"attention={sentence}", "attention='It\\'s quoted, for Hydra'"):
-        argv = ["mt-eval", "model=x", argument, "attention_output=a.png"]
-        monkeypatch.setattr(sys, "argv", argv)
-        entry_points.evaluate()
-    assert [job.attention for job in jobs] == [sentence, "It's quoted, for Hydra"]
+    write_lines(folder / "short", GOOD[:3])
+    write_lines(folder / "empty", [])
+    (folder / "latin").write_bytes("Männer\n".encode("latin1"))
+    assert error(**{**ONE, **settings}).startswith(message)
+
+
+def test_missing_comet_is_reported_before_the_work(
+    error: Error, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    job = {"hypotheses": ["not there"], "references": ["nor this"], "source": "src"}
+    assert "pipx install unbabel-comet" in error(**job, metrics=["comet"])
+
+
+def test_tilde_is_expanded_in_every_path(
+    folder: Path, error: Error, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands.evaluate(EvaluateJob(**ONE))
+    expected = capsys.readouterr().out
+    paths = {"hypotheses": ["~/good"], "references": ["~/ref"], "source": "~/src"}
+    commands.evaluate(EvaluateJob(**paths, report="~/page.html", bootstrap=0))
+    assert capsys.readouterr().out == expected
+    assert (folder / "page.html").is_file()
+    message = error(**ONE, source="~/no")
+    assert message == f"cannot read {folder / 'no'}: No such file or directory"
+
+
+def test_a_closed_output_is_one_line(error: Error, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    message = error(**ONE)
+    assert message == "standard output is closed: send the scores to a file, > FILE"
+
+
+def test_what_is_read_is_not_overwritten(folder: Path, shared: Path, error: Error) -> None:
+    (folder / "link").symlink_to("bad")
+    both = (*folder.iterdir(), *shared.parent.rglob("*.*"))
+    before = {path: path.read_bytes() for path in both if path.is_file()}
+    files = {"hypotheses": ["~/good", "bad"], "references": ["ref"], "source": "src"}
+    called = dict.fromkeys(["good", "./good", "link"], "hypotheses")
+    for report, key in {**called, "~/ref": "references", "src": "source"}.items():
+        message = f"report={report} would overwrite the file of {key}: choose another file"
+        assert error(**files, report=report) == message
+    called = {"src": "data.test", "ref": "data.test", "model/config.yaml": "the model"}
+    for name, key in called.items():
+        report = shared.parent / name
+        message = f"report={report} would overwrite the file of {key}: choose another file"
+        assert error(model=str(shared), report=str(report)) == message
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_outputs_must_be_different_files(folder: Path) -> None:
+    message = "attention_output=.*/x.html would overwrite the file of report"
+    with pytest.raises(InputError, match=message):
+        check_outputs({"report": "x.html", "attention_output": f"{folder}/x.html"}, [])
+    os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
+    check_outputs({"report": "pipe", "attention_output": "pipe"}, [])

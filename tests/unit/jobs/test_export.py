@@ -136,19 +136,3 @@ def test_failure_leaves_nothing(
         export(model, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
     assert names(tmp_path) == {"model"}
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"model": ""}, "set model=FOLDER"),
-        ({"format": ""}, "set format="),
-        ({"format": "onnx"}, "transformers, ctranslate2, argos, hub"),
-        ({"output": ""}, "set output=FOLDER"),
-        ({"compute_type": "int8"}, "=int8 applies to format=ctranslate2 and argos only"),
-        ({"format": "ctranslate2", "compute_type": "int2"}, "compute_type='int2'"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, str], reason: str) -> None:
-    with pytest.raises(InputError, match=reason):
-        ExportJob(**{"model": "m", "format": "hub", "output": "o", **settings})

@@ -55,12 +55,6 @@ def folder(tmp_path: Path) -> Path:
     (folder / "run.json").write_text(json.dumps({"starts": [START], "end": end}))
     (folder / "data/cleaning.json").write_text('{"total": 2000, "kept": 1990}')
     (folder / "checkpoints/step_00000020/state.json").write_text('{"step": 20, "seconds": 4000}')
-    records = [
-        {"step": step, "split": split, "loss": 9 / step, "bleu": step}
-        for step in (5, 10, 15, 20)
-        for split in ("train", "valid")
-    ]
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
     return folder
 
 
@@ -73,6 +67,12 @@ def write(folder: Path, **job: Any) -> ModelCard:
 
 
 def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
+    records = [
+        {"step": step, "split": split, "loss": 9 / step, "bleu": step}
+        for step in (5, 10, 15, 20)
+        for split in ("train", "valid")
+    ]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
     card = write(folder)
     data = card.data
     assert data.language == ["en", "pt"]
@@ -187,7 +187,7 @@ def test_what_a_folder_lacks_is_left_out(
     names = ("test.json", "run.json", "data/cleaning.json", "metrics.jsonl")
     for name in (*names, "checkpoints/step_00000020/state.json"):
         if content is None:
-            (folder / name).unlink()
+            (folder / name).unlink(missing_ok=True)
         else:
             (folder / name).write_bytes(content)
     output = tmp_path / "published"

@@ -47,24 +47,14 @@ def capitals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_processor.Translator, "open", lambda *_, **__: translator)
 
 
-@pytest.mark.parametrize(
-    ("name", "format", "expected"),
-    [
-        ("a.HTM", "auto", "html"),
-        ("a.sdlxliff", "auto", "xliff"),
-        ("a.txt", "auto", None),
-        ("a.txt", "html", "html"),
-        ("a.html", "text", None),
-        (None, "auto", None),
-        (None, "xliff", "xliff"),
-    ],
-)
-def test_format(name: str | None, format: str, expected: str | None) -> None:
-    assert TranslateJob(model="m", input=name, format=format).document_format == expected
-
-
-def test_a_model_keeps_the_markup(run: Run) -> None:
-    output = run(PAGE.encode()).decode()
+def test_a_model_keeps_the_markup_of_standard_input(
+    untrained: Path,
+    capfd: pytest.CaptureFixture[str],
+    standard_input: Callable[[bytes], None],
+) -> None:
+    standard_input(PAGE.encode())
+    commands.translate(TranslateJob(model=str(untrained), format="html", device="cpu"))
+    output = capfd.readouterr().out
     assert tags(output) == tags(PAGE)
     assert output.startswith('<html lang="de">\n<p>')
     assert "<code>fox</code>" in output
@@ -76,13 +66,11 @@ def test_a_model_keeps_the_markup(run: Run) -> None:
 def test_messages(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(PAGE.encode(), markup="keep").decode() == IN_CAPITALS  # which a document does anyway
-    assert capsys.readouterr().err.count("\n") == 1
-    assert run(PAGE.encode()).decode() == IN_CAPITALS
-    err = capsys.readouterr().err
-    assert err.startswith("mt-translate: ")
-    assert err.endswith("/page.html: translated 3 text(s)\n")
-    assert err.count("\n") == 1
+    for settings in ({}, {"markup": "keep"}):  # which a document does anyway
+        assert run(PAGE.encode(), **settings).decode() == IN_CAPITALS
+        (message,) = capsys.readouterr().err.splitlines()
+        assert message.startswith("mt-translate: ")
+        assert message.endswith("/page.html: translated 3 text(s)")
     monkeypatch.setattr(Capitals, "_translate", lambda *_: Translation("", 0, 0))
     assert run(PAGE.encode()) == PAGE.replace('"en"', '"de"').encode()
     assert capsys.readouterr().err.splitlines()[1:] == [
@@ -91,17 +79,6 @@ def test_messages(
         "mt-translate: 3 text(s) have no usable translation and were left as they are: line 2, "
         "line 2, line 2",
     ]
-
-
-@pytest.mark.usefixtures("capitals")
-def test_standard_input(
-    untrained: Path,
-    capfdbinary: pytest.CaptureFixture[bytes],
-    standard_input: Callable[[bytes], None],
-) -> None:
-    standard_input(PAGE.encode())
-    commands.translate(TranslateJob(model=str(untrained), format="html", device="cpu"))
-    assert capfdbinary.readouterr().out == IN_CAPITALS.encode()
 
 
 @pytest.mark.usefixtures("capitals")
@@ -142,8 +119,6 @@ def test_bytes_that_are_no_letters_stay(run: Run) -> None:
             "page.html.gz: damaged or incomplete after line",
         ),
         (COMPRESSED, {}, "page.html is compressed: decompress it with zcat"),
-        (b"", {"prefix": "p"}, "prefix applies to whole lines: it cannot be used with format=html"),
-        (b"", {"nbest": 2}, "nbest=2 needs format=jsonl"),
         (b"", {"ranks": 2}, "several ranks cannot share a document"),
     ],
 )

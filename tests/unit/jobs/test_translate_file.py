@@ -166,21 +166,11 @@ def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) ->
     assert sorted(target.parent.iterdir()) == [source, broken]
 
 
-def truncate(part: Path) -> None:
-    part.write_bytes(part.read_bytes()[:-7])
-
-
-def flip_a_bit(part: Path) -> None:
-    content = bytearray(part.read_bytes())
-    content[-5] ^= 1
-    part.write_bytes(content)
-
-
 @pytest.mark.parametrize(
     "damage",
     [
-        truncate,
-        flip_a_bit,
+        lambda part: part.write_bytes(part.read_bytes().replace(b"LINE 15", b"LINE 16")),
+        lambda part: part.write_bytes(part.read_bytes()[:-7]),
         lambda part: part.write_bytes(b""),
         lambda part: part.write_bytes(b"[]\nLINE 1\n"),
         lambda part: part.write_bytes(b'{"nul": 0}\n' + b"LINE\n" * 10),  # of an earlier version

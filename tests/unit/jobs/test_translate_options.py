@@ -1,10 +1,9 @@
 """Options of mt-translate: each gives what the Python API gives."""
 
 import json
-import math
-import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,12 @@ from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate_file as file_job
 from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.protocols import Translation
 
 LINES = [*TEXT[:3], "", "a fox"]
+Translated = Callable[..., tuple[str, str]]
 Run = Callable[..., str]
 
 
@@ -52,38 +52,15 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(
-    untrained: Path,
-    source: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Run:
-    """Output for ``LINES``; a stream gets the same as a file job of several chunks."""
-    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 2)
+def run(translated: Translated) -> Run:
+    """Output for lines, without messages."""
 
-    def translated(**settings: Any) -> str:
-        own = {"model": str(untrained), "input": str(source), "engine": "torch", "device": "cpu"}
-        settings = {**own, **settings}
-        commands.translate(TranslateJob(**settings))
-        out, err = capfd.readouterr()
+    def output(lines: Sequence[str] = LINES, **settings: Any) -> str:
+        out, err = translated(text_of(lines).encode(), **{"engine": "torch", **settings})
         assert err == ""
-        target = source.with_name("out")
-        commands.translate(TranslateJob(**settings, output=str(target)))
-        assert capfd.readouterr() == ("", "")
-        for one, other in zip(target.read_text().split("\n"), out.split("\n"), strict=True):
-            assert one == other or alike(json.loads(one), json.loads(other))
         return out
 
-    return translated
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Whether two JSON values are the same but for rounding: batches are of other sizes."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one == pytest.approx(other, rel=1e-3) if isinstance(one, float) else one == other)
+    return output
 
 
 def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
@@ -92,44 +69,35 @@ def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
     return make_translator(network, tokenizer, job.decode.with_settings(settings), ensemble=more)
 
 
-def text_of(lines: list[str]) -> str:
+def text_of(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"min_length": 12},
-        {"max_length": 2},
-        {"no_repeat_ngram": 1},
-        {"sampling": True, "seed": 2},
-        {"sampling": True, "temperature": 0.1},
-        {"sampling": True, "top_k": 1},
-        {"sampling": True, "top_p": 0.01},
-    ],
-)
-def test_decoding_keys(untrained: Path, run: Run, settings: dict[str, Any]) -> None:
-    found = run(**settings)
-    assert found == text_of(opened(untrained, **settings).translate(LINES))
-    plain = {"sampling": True} if len(settings) > 1 else {}
-    assert found != run(**plain)
+def assert_json_lines(out: str, lines: list[str], expected: list[list[Translation]]) -> None:
+    """The output must have every value of the translations, numbers up to rounding."""
+
+    def near(number: str) -> Any:
+        return pytest.approx(float(number), abs=1e-4)
+
+    for row, line, best in zip(out.split("\n")[:-1], lines, expected, strict=True):
+        wanted = {"source": line, "translations": list(map(asdict, best))}
+        assert json.loads(row, parse_float=near) == json.loads(json.dumps(wanted))
 
 
-def test_decoding_settings_of_the_folder_are_the_defaults(tmp_path: Path, run: Run) -> None:
-    folder, usual = tmp_path / "short", run()
+def test_decoding_settings_of_the_folder_are_the_defaults(
+    untrained: Path, tmp_path: Path, run: Run
+) -> None:
+    folder, usual = tmp_path / "short", text_of(opened(untrained).translate(LINES))
     write_model(folder, replace(JOB, decode=replace(JOB.decode, max_extra_tokens=0)))
-    short = run(model=str(folder))
-    assert short == run(max_extra_tokens=0) != usual
+    short = text_of(opened(untrained, max_extra_tokens=0).translate(LINES))
+    assert run(model=str(folder)) == short != usual
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
-def test_text_that_may_be_missing_is_reported(
-    untrained: Path, source: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    source.write_text(f"{' '.join(TEXT * 5)}\n")
-    settings = {"engine": "torch", "max_length": 2, "max_source_tokens": 100}
-    commands.translate(TranslateJob(model=str(untrained), input=str(source), **settings))
-    cut, short = capfd.readouterr().err.splitlines()
+def test_text_that_may_be_missing_is_reported(translated: Translated) -> None:
+    line = f"{' '.join(TEXT * 5)}\n".encode()
+    _, err = translated(line, engine="torch", max_length=2, max_source_tokens=100)
+    cut, short = err.splitlines()
     assert cut.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
     assert "quarter" in short
     assert "split=sentences" in short
@@ -147,48 +115,43 @@ def with_steps(tmp_path: Path) -> Path:
 
 
 def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Path) -> None:
-    found = {step: run(model=str(with_steps), step=step) for step in (5, 20, None)}
-    assert len(set(found.values())) == 3
-    assert found[None] == run()
     alone = tmp_path / "alone"
     write_model(alone, seed=20)  # the same weights as an average
-    assert found[20] == run(model=str(alone))
-    assert found[20] == text_of(Translator.load(with_steps, device="cpu", step=20).translate(LINES))
+    found = run(model=str(with_steps), step=20)
+    assert found == text_of(opened(alone).translate(LINES))
+    assert found == text_of(Translator.load(with_steps, device="cpu", step=20).translate(LINES))
     settings: dict[str, Any] = {"model": str(with_steps), "input": str(tmp_path / "in")}
     assert "it has: 5, 20" in error_of(capfd, step=6, **settings)
 
 
-@pytest.mark.parametrize("key", ["step", "prefix", "score"])
 def test_settings_that_need_torch(
-    with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str], key: str
+    with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     path = str(source)
-    value = 5 if key == "step" else path
-    settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}
-    message = error_of(capfd, engine="ctranslate2", **settings)
-    assert message == f"engine=ctranslate2 does not support {key}: set engine=torch"
-    message = error_of(capfd, compute_type="int8", **settings)
-    assert message.startswith("compute_type=int8 needs engine=ctranslate2, which does not support ")
-    assert key in message
-    commands.translate(TranslateJob(device="cpu", **settings))
-    out, err = capfd.readouterr()
-    assert (len(out.splitlines()), err) == (len(LINES), "")
-    assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
+    for key, value in {"step": 5, "prefix": path, "score": path}.items():
+        settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}
+        message = error_of(capfd, engine="ctranslate2", **settings)
+        assert message == f"engine=ctranslate2 does not support {key}: set engine=torch"
+        commands.translate(TranslateJob(device="cpu", **settings))
+        out, err = capfd.readouterr()
+        assert (len(out.splitlines()), err) == (len(LINES), "")
+        assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
 
 
-def test_ensemble(untrained: Path, second: Path, run: Run) -> None:
+def test_ensemble(
+    untrained: Path,
+    second: Path,
+    source: Path,
+    run: Run,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     found = run(ensemble=[str(second)])
     assert found == text_of(opened(untrained, second).translate(LINES))
     loaded = Translator.load(untrained, device="cpu", ensemble=[second])
     assert found == text_of(loaded.translate(LINES))
-    assert found not in (run(), run(model=str(second)))
-    assert run(ensemble=[str(untrained)]) == run()
-
-
-def test_an_ensemble_has_one_vocabulary(
-    untrained: Path, source: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+    assert found not in [text_of(opened(one).translate(LINES)) for one in (untrained, second)]
     other = tmp_path / "other"
     write_model(other, size=VOCAB_SIZE - 1)
     message = error_of(capfd, model=str(untrained), input=str(source), ensemble=[str(other)])
@@ -200,44 +163,25 @@ def test_prefixes_and_scores(untrained: Path, second: Path, run: Run, tmp_path: 
     path = write_lines(tmp_path / "targets", targets)
     found = opened(untrained).translate_nbest(LINES, 1, prefixes=targets)
     assert run(prefix=path) == text_of([best.text for (best,) in found])
-    for others in ([], [second]):
-        expected = opened(untrained, *others).score(LINES, targets)
-        ensemble = [str(folder) for folder in others]
-        values = [float(line) for line in run(score=path, ensemble=ensemble).splitlines()]
-        assert values == pytest.approx([t.score for t in expected], abs=2e-5)
-        lines = run(score=path, ensemble=ensemble, format="jsonl").splitlines()
-        rows = list(map(json.loads, lines))
-        scored = [translation for row in rows for translation in row["translations"]]
-        assert [row["source"] for row in rows] == LINES
-        assert [t["text"] for t in scored] == targets
-        assert [t["score"] for t in scored] == pytest.approx(values, abs=2e-5)
-        for t in scored:
-            assert math.fsum(t["piece_log_probs"]) == pytest.approx(t["log_prob"])
+    expected = opened(untrained).score(LINES, targets)
+    values = [float(line) for line in run(score=path).splitlines()]
+    assert values == pytest.approx([t.score for t in expected], abs=2e-5)
+    expected = opened(untrained, second).score(LINES, targets)
+    assert [t.text for t in expected] == targets
+    out = run(score=path, ensemble=[str(second)], format="jsonl")
+    assert_json_lines(out, LINES, [[translation] for translation in expected])
 
 
-MARKED = ["the <b>red</b> dog", "{who} saw <br/> it", "a fox", "", "<p>a fox</p>. The {dog}."]
-MARKUP = re.compile(r"<[^<>]*>|\{\w+\}")
-
-
-@pytest.mark.parametrize("split", ["none", "sentences"])
-def test_markup_is_kept(second: Path, source: Path, run: Run, split: str) -> None:
-    if split == "sentences":
-        pytest.importorskip("sentencex", reason="sentencex is not installed")
-    write_lines(source, MARKED)
-    plain = run(model=str(second), split=split).splitlines()
-    kept = run(model=str(second), split=split, markup="keep").splitlines()
-    assert kept[2:4] == plain[2:4]
-    for line, found in zip(MARKED, kept, strict=True):
-        assert sorted(MARKUP.findall(found)) == sorted(MARKUP.findall(line))
-
-
-def test_alignment(untrained: Path, run: Run) -> None:
-    rows = [json.loads(row) for row in run(alignment=True, format="jsonl", nbest=2).splitlines()]
-    expected = opened(untrained).translate_nbest(LINES, 2, align=True)
-    for row, found in zip(rows, expected, strict=True):
-        links = [[list(link) for link in t.alignment or []] for t in found]
-        assert [t["alignment"] for t in row["translations"]] == links
-    assert any(row["translations"][0]["alignment"] for row in rows)
+@pytest.mark.parametrize("alignment", [False, True])
+def test_json_lines(untrained: Path, run: Run, alignment: bool) -> None:
+    lines = ["the dog", "", 'a "fox"\tö\u2028', " \\ "]
+    settings = {"nbest": 3, "beam_size": 4, "alignment": alignment}
+    out = run(lines, engine="auto", format="jsonl", **settings)
+    assert "ö\u2028" in out
+    expected = opened(untrained, beam_size=4).translate_nbest(lines, 3, align=alignment)
+    assert list(map(len, expected)) == [3, 1, 3, 3]
+    assert all(bool(best[0].alignment) == (alignment and best[0].text != "") for best in expected)
+    assert_json_lines(out, lines, expected)
 
 
 def test_a_stream_that_ends_before_its_aligned_file(untrained: Path, source: Path) -> None:
@@ -247,35 +191,10 @@ def test_a_stream_that_ends_before_its_aligned_file(untrained: Path, source: Pat
         commands.translate(job)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"alignment": True}, "alignment=true needs format=jsonl"),
-        ({"sampling": True, "beam_size": 8}, "beam_size applies to beam search"),
-        ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
-        ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
-        ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
-        ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
-        ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
-        ({"markup": "html"}, "markup='html' is not one of"),
-    ],
-)
-def test_conflicting_settings(settings: dict[str, Any], message: str) -> None:
-    form: dict[str, Any] = {} if message.endswith("jsonl") else {"format": "jsonl"}
-    with pytest.raises(InputError, match=message):
-        TranslateJob(model="m", **form, **settings)
-
-
-def test_lines_without_a_tag_are_reported(
-    tagged: Path, source: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings = {"model": str(tagged), "input": str(source), "engine": "torch", "device": "cpu"}
-    commands.translate(TranslateJob(**settings))
-    assert capfd.readouterr().err.startswith(
-        "mt-translate: 4 line(s) have no tag, "
-    )  # one is blank
-    commands.translate(TranslateJob(**settings, tag="<2de>"))
-    assert capfd.readouterr().err == ""
+def test_lines_without_a_tag_are_reported(tagged: Path, translated: Translated, run: Run) -> None:
+    _, err = translated(text_of(LINES).encode(), model=str(tagged), engine="torch")
+    assert err.startswith("mt-translate: 4 line(s) have no tag, ")  # one is blank
+    run(model=str(tagged), tag="<2de>")  # without messages
 
 
 def test_settings_that_change_the_output_make_a_different_job(
@@ -289,24 +208,23 @@ def test_settings_that_change_the_output_make_a_different_job(
         assert json.loads(json.dumps(found)) == found  # as job.json has them
         return found
 
-    usual = output_settings()
-    assert output_settings(batch_tokens=99) == usual
-    for settings in (
+    variants: list[dict[str, Any]] = [
+        {},
         {"beam_size": 1},
         {"tag": "<2de>"},
-        {"model": str(second)},
         {"compute_type": "bfloat16"},
-        {"score": path},
-        {"format": "jsonl"},
+        {"model": str(second)},
+        {"model": str(second), "ensemble": [str(second)]},
+        {"sampling": True},
+        {"sampling": True, "seed": 2},
         {"markup": "keep"},
-    ):
-        assert output_settings(**settings) != usual, settings
-    for one, other in (
-        ({"model": str(second)}, {"model": str(second), "ensemble": [str(second)]}),
-        ({"sampling": True}, {"sampling": True, "seed": 2}),
-        ({"format": "jsonl"}, {"format": "jsonl", "alignment": True}),
-    ):
-        assert output_settings(**one) != output_settings(**other)
-    before = output_settings(prefix=path)
+        {"format": "jsonl"},
+        {"format": "jsonl", "alignment": True},
+        {"score": path},
+        {"prefix": path},
+    ]
+    found = [output_settings(**settings) for settings in variants]
+    assert output_settings(batch_tokens=99) == found[0]
     write_lines(tmp_path / "aligned", ["b"] * 5)
-    assert before != output_settings(prefix=path) != usual
+    found.append(output_settings(prefix=path))
+    assert all(one != other for one, other in combinations(found, 2))

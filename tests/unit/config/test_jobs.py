@@ -1,0 +1,107 @@
+"""Settings of mt-translate, mt-eval and mt-export that conflict, or are missing."""
+
+import re
+from typing import Any
+
+import pytest
+from support.errors import input_error
+
+from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
+
+LINES: dict[str, Any] = {"model": "m", "format": "jsonl"}
+FILES: dict[str, Any] = {"hypotheses": ["a"], "references": ["b"]}
+EXPORT: dict[str, Any] = {"model": "x", "format": "hub", "output": "o"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"input": "-"}, "input=-: leave input out for standard input"),
+        ({"output": "-"}, "output=-: leave output out for standard output"),
+        ({"format": "text", "alignment": True}, "alignment=true needs format=jsonl"),
+        ({"format": "text", "nbest": 2}, "nbest=2 needs format=jsonl"),
+        ({"sampling": True, "beam_size": 8}, "beam_size applies to beam search"),
+        ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
+        ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
+        ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
+        ({"split": "sentences", "alignment": True}, "alignment applies to whole lines"),
+        ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
+        ({"format": "html", "prefix": "p"}, "lines: it cannot be used with format=html"),
+    ],
+)
+def test_translation(settings: dict[str, Any], message: str) -> None:
+    with input_error(re.escape(message)):
+        TranslateJob(**{**LINES, **settings})
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "expected"),
+    [
+        ("a.HTM", "auto", "html"),
+        ("a.sdlxliff", "auto", "xliff"),
+        ("a.txt", "auto", None),
+        ("a.txt", "html", "html"),
+        ("a.html", "text", None),
+        (None, "auto", None),
+        (None, "xliff", "xliff"),
+    ],
+)
+def test_format_of_a_document(name: str | None, format: str, expected: str | None) -> None:
+    assert TranslateJob(model="m", input=name, format=format).document_format == expected
+
+
+MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metrics": ["bleu", "bleu"]}, "metrics lists a name twice"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"protocols": ["paper"]}, "protocols depend on the language"),
+        ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
+        ({"metrics": ["comet"]}, "metrics: comet also reads the source"),
+        ({"bootstrap": -1}, "bootstrap=-1 must be ≥ 0"),
+        ({"testset": "wmt14"}, "testset includes source and references"),
+        ({"langs": "en-de"}, "langs needs testset=NAME"),
+        ({"references": []}, "hypotheses need references"),
+        ({"references": [], "testset": "wmt14"}, "testset=wmt14 exists for several language pairs"),
+        ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
+        ({"references": ["r", "./r", "r"]}, "references lists a file twice"),
+        ({"beam_size": 2}, "beam_size needs model=FOLDER"),
+        ({"subset": "valid"}, "subset needs model=FOLDER"),
+        ({"engine": "torch"}, "engine needs model=FOLDER"),
+        ({"compute_type": "int8"}, "compute_type needs model=FOLDER"),
+        ({**MODEL, "subset": "train"}, "subset='train' is not one of: test"),
+        ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
+        ({"model": "x"}, "set either model=FOLDER"),
+        ({**MODEL, "references": ["b"]}, "a model's test set needs both source=FILE"),
+        ({"robustness": True}, "robustness=true translates: set model=FOLDER, not hypotheses"),
+        ({"robustness": True, **MODEL, "report": "x"}, "report cannot be used with robustness"),
+        ({"robustness": True, **MODEL, "bootstrap": 9}, "bootstrap cannot be used with robustness"),
+        ({"robustness": True, **MODEL, "metrics": ["ppl"]}, "metrics: ppl cannot be used with rob"),
+        ({"attention": "x", "report": "x.html"}, "attention needs a model"),
+        ({"attention_output": "x.png"}, "attention_output needs a sentence"),
+        ({**MODEL, "attention": " "}, "empty sentence"),
+        ({**MODEL, "attention": "x"}, "needs an output"),
+        ({**MODEL, "attention": "x", "attention_output": "a.pdf"}, "must end in .html, for a page"),
+    ],
+)
+def test_evaluation(settings: dict[str, Any], message: str) -> None:
+    with input_error(re.escape(message)):
+        EvaluateJob(**{**FILES, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ""}, "set model=FOLDER"),
+        ({"format": ""}, "set format=transformers|ctranslate2|argos|hub"),
+        ({"output": ""}, "set output=FOLDER"),
+        ({"compute_type": "int8"}, "=int8 applies to format=ctranslate2 and argos only"),
+        ({"format": "ctranslate2", "compute_type": "int2"}, "compute_type='int2'"),
+    ],
+)
+def test_export(settings: dict[str, Any], message: str) -> None:
+    with input_error(re.escape(message)):
+        ExportJob(**{**EXPORT, **settings})
