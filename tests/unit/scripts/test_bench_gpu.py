@@ -2,16 +2,11 @@
 
 import importlib
 import json
-import os
-import stat
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.paths import ROOT, SCRIPTS
 from torch import Tensor
 
 from transformer_mt.batch import CuSeqlens
@@ -100,23 +95,3 @@ def test_parity_fails(broken: Any, failure: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(packed_attention, "varlen_attention", lambda *args: broken(*args[:6]))
     bench = bench_gpu.Bench(TINY, torch.device("cpu"), bench_gpu.make_pairs(TINY))
     assert failure in [check["check"] for check in bench_gpu.parity(bench) if not check["ok"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["tests"], "-m pytest -v --durations=0 -m gpu -p no:cacheprovider tests/gpu/test_cuda.py"),
-        (["bench", "--only", "update"], "scripts/bench/gpu.py --only update"),
-    ],
-)
-def test_gpu_sh(arguments: list[str], expected: str, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$PWD $PYTHONPATH: $*"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    environment = {**os.environ, "PYTHON": str(python), "PYTHONPATH": "/x"}
-    command = [str(SCRIPTS / "bench/gpu.sh"), *arguments]
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"{ROOT} {ROOT}:/x: {expected}")
-    assert subprocess.run([command[0], "oars"], capture_output=True).returncode == 2
