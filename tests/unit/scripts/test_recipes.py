@@ -279,7 +279,7 @@ from pathlib import Path
 source, target, *more = sys.argv[1:]
 with open("starts", "a") as file: file.write(target)
 print("copied", target, flush=True)
-if "slow" in more: Path("busy").touch(); time.sleep(30)
+if "slow" in more: Path("busy").write_text(str(os.getpid())); time.sleep(30)
 if "fail" in more: sys.exit(3)
 Path("temporary").write_text(Path(source).read_text())
 Path("temporary").rename(target)
@@ -381,7 +381,8 @@ def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, ru
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until((folder / "busy").exists)
+    busy = folder / "busy"
+    wait_until(lambda: busy.exists() and busy.read_text())
     other = run("slow")
     assert other[0] == 1
     assert "another process is at work in ." in other[2]
@@ -390,20 +391,10 @@ def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, ru
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
     assert not (folder / "a").exists()
-    others = {*Path("/proc").glob("[0-9]*")} - {Path("/proc") / str(os.getpid())}
-    processes = [path / "cwd" for path in others]
-    wait_until(lambda: not any(str(folder).encode() in cwd(path) for path in processes), 20)
-    (folder / "busy").unlink()
+    wait_until(lambda: not Path("/proc", busy.read_text(), "cwd").exists(), 20)
+    busy.unlink()
     assert run()[0] == 0
     assert starts(folder) == "aab"
-
-
-def cwd(link: Path) -> bytes:
-    """Working folder of a process, by its link in /proc; of one that has ended, nothing."""
-    try:
-        return os.fsencode(link.readlink())
-    except OSError:
-        return b""
 
 
 @pytest.fixture
@@ -491,49 +482,46 @@ class EchoTranslator:
 
 
 @pytest.fixture
-def translate_exported(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, str], None]:
-    """Runs the program on a folder and a text, with an EchoTranslator."""
-    pytest.importorskip("ctranslate2")
-    program = importlib.import_module("translate_exported")
+def translate_exported(
+    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], str]:
+    """Translates a text by the program and an EchoTranslator, with the vocabulary in tmp_path."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    monkeypatch.setattr(EchoTranslator, "batches", [])
+    monkeypatch.setattr(ctranslate2, "Translator", EchoTranslator)
 
-    def run(folder: Path, text: str) -> None:
-        EchoTranslator.batches.clear()
-        monkeypatch.setattr(program.ctranslate2, "Translator", EchoTranslator)
-        monkeypatch.setattr(sys, "argv", ["translate_exported", str(folder)])
+    def run(text: str) -> str:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        program.main()
+        status, out, err = program("translate_exported", str(tmp_path))
+        assert status == 0, err
+        return out
 
     return run
 
 
 def test_tags_of_an_exported_marian_model(
-    tmp_path: Path,
-    translate_exported: Callable[[Path, str], None],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, translate_exported: Callable[[str], str]
 ) -> None:
     sides = [train_side(random_lines(300), tmp_path / name, 60) for name in SIDE_TOKENIZERS]
     write_vocabulary(tmp_path, sides, [">>fra<<", "<2de>"])
     text = random_lines(1)[0]
     tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
-    translate_exported(tmp_path, "".join(f"{tag} {text}\r{text}\n" for tag in tags))
+    out = translate_exported("".join(f"{tag} {text}\r{text}\n" for tag in tags))
     ((received, _),) = EchoTranslator.batches
     assert len(received) == len(tags)  # \r does not end a line
     rest = {line[0]: line[1:] for line in received}
     assert rest.keys() & set(tags) == {">>fra<<", "<2de>"}
     assert rest[">>fra<<"] == rest["<2de>"]
-    assert len(capsys.readouterr().out.splitlines()) == len(tags)
+    assert len(out.splitlines()) == len(tags)
 
 
 def test_an_exported_model_keeps_the_order_of_lines_and_limits_lengths(
-    tmp_path: Path,
-    translate_exported: Callable[[Path, str], None],
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, translate_exported: Callable[[str], str]
 ) -> None:
     texts = random_lines(300)
     train_side(texts, tmp_path / "tokenizer.model", 60)
-    lines = [*texts[:70], "", texts[70]]
-    translate_exported(tmp_path, "\n".join(lines))
-    assert capsys.readouterr().out == "\n".join(lines) + "\n"
+    text = "\n".join([*texts[:70], "", texts[70]]) + "\n"
+    assert translate_exported(text) == text
     batches = EchoTranslator.batches
     assert [len(batch) for batch, _ in batches] == [32, 32, 8]
     assert all(limit == max(map(len, batch)) + 50 for batch, limit in batches)  # §6.1
