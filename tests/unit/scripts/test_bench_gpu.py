@@ -73,25 +73,8 @@ def across(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: boo
     return varlen_attention(q, k, v, queries, keys, causal)
 
 
-def acausal(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    return varlen_attention(q, k, v, queries, keys, False)
-
-
-def unwritten(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    """Does not write the last rows, which belong to dummies."""
-    output = varlen_attention(q, k, v, queries, keys, causal)
-    return torch.cat((output[:-8], torch.full_like(output[-8:], torch.nan)))
-
-
-@pytest.mark.parametrize(
-    ("broken", "failure"),
-    [
-        (across, "eager: gradient"),
-        (acausal, "eager: gradient"),
-        (unwritten, "eager: gradients are finite with NaN in free memory"),
-    ],
-)
-def test_parity_fails(broken: Any, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_attention, "varlen_attention", lambda *args: broken(*args[:6]))
+def test_parity_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_attention, "varlen_attention", lambda *args: across(*args[:6]))
     bench = bench_gpu.Bench(TINY, torch.device("cpu"), bench_gpu.make_pairs(TINY))
-    assert failure in [check["check"] for check in bench_gpu.parity(bench) if not check["ok"]]
+    failed = [check["check"] for check in bench_gpu.parity(bench) if not check["ok"]]
+    assert "eager: gradient" in failed

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.paths import ROOT
 
 from transformer_mt.errors import InputError
 
@@ -82,30 +81,6 @@ def test_runs_are_compared_in_neighbouring_turns(tmp_path: Path) -> None:
 # Runs.
 
 
-def test_plans() -> None:
-    parse = real_run.Plan.parse
-    assert parse("mt-train") == real_run.Plan("mt-train")
-    assert parse("again=") == real_run.Plan("again")
-    assert parse("torch") == real_run.Plan("torch", "torch")
-    plan = parse("pre=model.norm=pre 'data.valid=[{src: a, tgt: b}]'")
-    assert plan.overrides == ("model.norm=pre", "data.valid=[{src: a, tgt: b}]")
-    overrides = ("train.seed=2",)
-    assert parse(f"before={ROOT}: train.seed=2") == real_run.Plan("before", None, ROOT, overrides)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("oars", "no run 'oars'"),
-        ("a/b=x=y", "a name has letters"),
-        ("old=/nowhere: a=b", "/nowhere is not a checkout"),
-    ],
-)
-def test_a_plan_that_cannot_run_is_rejected(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        real_run.Plan.parse(text)
-
-
 FAKE = """
 import json, pathlib, sys, time
 
@@ -167,20 +142,3 @@ def test_runs_are_measured(
 
     with pytest.raises(InputError, match="exists: delete it, or set --folder"):
         real_run.main(arguments)
-
-
-def test_an_interruption_keeps_the_results(
-    tmp_path: Path, checkout: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(self: Any, seconds: float) -> None:
-        if self.run.name == "b":
-            go(self, 0.3)
-            raise KeyboardInterrupt
-        go(self, seconds)
-
-    go = real_run.Process.go
-    monkeypatch.setattr(real_run.Process, "go", interrupt)
-    runs = [word for name in "abc" for word in ("--run", f"{name}={checkout}:")]
-    assert real_run.main([*arguments, *runs]) == 130
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert {run["name"]: run["end"] for run in results} == {"a": "time limit", "b": "interrupted"}
