@@ -26,9 +26,10 @@ def test_a_page_translates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     gradio = SimpleNamespace(Interface=interface, Textbox=lambda label, lines: label)
     monkeypatch.setitem(sys.modules, "gradio", gradio)
     monkeypatch.chdir(tmp_path)
-    write_model_card(shutil.copytree(FIXTURE, tmp_path / "quickstart"), None)
-    card = (tmp_path / "quickstart/README.md").read_text("utf-8")
+    model = shutil.copytree(FIXTURE, tmp_path / "quickstart")
+    write_model_card(model, None)
+    card = (model / "README.md").read_text("utf-8")
     blocks = re.findall(r"^```py(?:thon)?\n(.*?)^```", card, re.M | re.DOTALL)
     exec(next(block for block in blocks if "import gradio" in block), {})
     (translate,) = pages
-    assert translate("\n".join(LINES)).split("\n") == Translator.load(FIXTURE).translate(LINES)
+    assert translate("\n".join(LINES)).split("\n") == Translator.load(model).translate(LINES)
