@@ -18,7 +18,6 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
-from support.launched_runs import records
 from support.training_runs import (
     TIMEOUT,
     Running,
@@ -27,6 +26,7 @@ from support.training_runs import (
     checkpoints,
     curve,
     one_line_error,
+    records,
     write_corpus,
 )
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
@@ -145,23 +145,14 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
     assert out == scores
 
 
-MANY_SHARDS = ("data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "more"),
-    [
-        (120, ["tokenizer.sampling=0.3", "augment=standard"]),
-        (300, ["tokenizer.sampling=0.1", "data.weights=[1.5]", *MANY_SHARDS]),
-    ],
-    ids=["one shard", "many shards"],
-)
 def test_a_killed_run_whose_pairs_are_sampled_resumes_exactly(
-    finished: Path, tmp_path: Path, train: Start, pairs: int, more: list[str]
+    finished: Path, tmp_path: Path, train: Start
 ) -> None:
-    """Runs on many shards that sample nothing are killed in robustness/faults.py."""
-    write_corpus(tmp_path, pairs=pairs)
-    more = [*more, "train.max_steps=24", "train.validate_every=24"]
+    """On many shards, of weighted data; runs that sample nothing are killed in robustness/."""
+    write_corpus(tmp_path, pairs=300)
+    more = ["tokenizer.sampling=0.1", "augment=standard", "data.weights=[1.5]"]
+    more += ["data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
+    more += ["train.max_steps=24", "train.validate_every=24"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(whole, *more, folder=tmp_path).done()
     running = train(killed, *more, folder=tmp_path)
