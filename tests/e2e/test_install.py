@@ -35,14 +35,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def pip_install(folder: Path, *arguments: str | Path) -> Path:
-    """Installs packages in a new virtual environment, which has no pip; returns its ``bin``."""
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
-    run(*pip, "install", "--quiet", *arguments, cwd=folder)
-    return folder / "bin"
-
-
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ``bin`` of an environment with the wheel, and after it on the path the tests' packages.
@@ -51,7 +43,10 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     editable install of the checkout is not visible.
     """
     folder = tmp_path_factory.mktemp("installed")
-    bin_ = pip_install(folder / "env", "--no-index", "--no-deps", wheel)
+    bin_ = folder / "env/bin"
+    run(sys.executable, "-m", "venv", "--without-pip", folder / "env", cwd=folder)
+    pip = [sys.executable, "-m", "pip", "--python", bin_ / "python", "install", "--quiet"]
+    run(*pip, "--no-index", "--no-deps", wheel, cwd=folder)
     (site,) = folder.glob("env/lib/python*/site-packages")
     ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site / "packages_of_the_tests.pth").write_text("\n".join(sorted(ours)) + "\n")

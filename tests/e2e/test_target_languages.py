@@ -26,8 +26,8 @@ LANGUAGES = ("de", "fr")
 RECIPE = [
     "model.d_model=32", "model.d_ff=64", "model.norm=pre", "model.dropout=0",
     "tokenizer.vocab_size=300", "schedule=linear", "schedule.peak_lr=0.01",
-    "train.batch_tokens=300", "train.max_steps=160", "train.checkpoint_every=80",
-    "train.validate_every=160", "train.average_checkpoints=1", "data.workers=0",
+    "train.batch_tokens=300", "train.max_steps=240", "train.checkpoint_every=120",
+    "train.validate_every=240", "train.average_checkpoints=1", "data.workers=0",
 ]  # fmt: skip
 
 
