@@ -1,4 +1,4 @@
-"""``scripts/bench/real_run.py``: its figures, its control of processes, and the peers' loops."""
+"""``scripts/bench/real_run.py``: its figures, and its control of processes."""
 
 import importlib
 import json
@@ -12,9 +12,7 @@ import pytest
 from transformer_mt.errors import InputError
 
 real_run = importlib.import_module("real_run")
-peers = importlib.import_module("real_run_peers")
 report = importlib.import_module("real_run_report")
-shared = importlib.import_module("shared")
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="no /proc/PID/smaps_rollup"
@@ -99,28 +97,19 @@ def train():
 """
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A checkout whose mt-train only writes a log."""
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    (folder / "fake.py").write_text(FAKE)
-    (folder / "pyproject.toml").write_text('[project.scripts]\nmt-train = "fake:train"\n')
-    return folder
-
-
-@pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def test_runs_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a checkout whose mt-train only writes a log."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "fake.py").write_text(FAKE)
+    (checkout / "pyproject.toml").write_text('[project.scripts]\nmt-train = "fake:train"\n')
+    (tmp_path / "fake.py").write_text("raise SystemExit(9)\n")  # not the package of the checkout
     monkeypatch.setattr(real_run, "SAMPLE_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fake.py").write_text("raise SystemExit(9)\n")  # not the package of the checkout
-    small = ["--corpus", "sample", "--model", "tiny", "--precision", "fp32"]
-    return [*small, "--folder", str(tmp_path / "out"), "--minutes", "0.02"]
-
-
-def test_runs_are_measured(
-    tmp_path: Path, checkout: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+    arguments = ["--corpus", "sample", "--model", "tiny", "--precision", "fp32"]
+    arguments += ["--folder", str(tmp_path / "out"), "--minutes", "0.02"]
     arguments += ["--slice-minutes", "0.005"]
     arguments += ["--run", f"a={checkout}:", "--run", f"b={checkout}: fail=true"]
     assert real_run.main(arguments) == 0
