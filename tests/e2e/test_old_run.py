@@ -11,11 +11,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from support.models import make_translator
 from support.training_runs import Start, curve
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
 from transformer_mt.data.text.normalization import Normalizer
 
@@ -35,16 +33,6 @@ def test_translations_are_unchanged() -> None:
     for (best,), (text, score) in zip(found, expected.values(), strict=True):
         assert best.text == text
         assert best.score == pytest.approx(score, abs=1e-4)
-
-
-def test_checkpoint_is_intact() -> None:
-    (found,) = ckpt.valid_checkpoints(FOLDER)
-    assert found.step == 400
-    assert found.validation is not None
-    weights = ckpt.average([found])
-    model, _, _ = model_folder.load_model(FOLDER)
-    for name, tensor in ckpt.parameters(model).items():
-        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
 
 
 def test_training_resumes(tmp_path: Path, train: Start) -> None:

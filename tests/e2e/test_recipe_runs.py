@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.polling import wait_until
 from support.training_runs import MODEL, RECIPE, TIMEOUT, arguments, write_corpus
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ def killed_run(recipe: Command, folder: Path, kills: int, files: Sequence[str]) 
     for _ in range(kills):
         process = start(recipe(killed))
         time.sleep(rng.uniform(0, 2 * seconds / kills))
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.communicate(timeout=TIMEOUT)
     finished(recipe(killed))
     for name in files:
@@ -92,20 +92,32 @@ def killed_run(recipe: Command, folder: Path, kills: int, files: Sequence[str]) 
     return killed, out
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_back_translation_killed_at_random_moments(
-    kills: int, back_translation: Command, tmp_path: Path
-) -> None:
-    files = ["mono.de", "back_translated.en", "back_translated.tsv", "forward/model.safetensors"]
-    killed, out = killed_run(back_translation, tmp_path, kills, files)
-    assert "BLEU" in out  # the scores of the forward model
-    mono, back = (list(read_lines(killed / name)) for name in files[:2])
-    assert len(mono) == len(back) == len(set(mono)) <= 300
-    pairs = [(source, target) for source, target in zip(back, mono, strict=True) if source]
-    assert [tuple(line.split("\t")) for line in read_lines(killed / files[2])] == pairs
-    assert Tokenizer(killed / "forward/tokenizer.model").tags.keys() == {"<bt>"}
-    assert len(Translator.load(killed / "forward").translate(["a b", "", "c"])) == 3
+BACK_TRANSLATED = ["mono.de", "back_translated.en", "back_translated.tsv"]
 
+
+def test_back_translation_is_killed_and_resumes(back_translation: Command, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(back_translation(folder))
+    wait_until(lambda: (folder / "mono.de").exists() or process.poll() is not None, TIMEOUT)
+    process.kill()
+    process.communicate(timeout=TIMEOUT)
+    out, err = finished(back_translation(folder))
+    assert "reverse: done\n" in err
+    assert "BLEU" in out  # the scores of the forward model
+    mono, back, pairs = (list(read_lines(folder / name)) for name in BACK_TRANSLATED)
+    assert len(mono) == len(back) == len(set(mono)) <= 300
+    expected = [(source, target) for source, target in zip(back, mono, strict=True) if source]
+    assert [tuple(line.split("\t")) for line in pairs] == expected
+    assert Tokenizer(folder / "forward/tokenizer.model").tags.keys() == {"<bt>"}
+    assert len(Translator.load(folder / "forward").translate(["a b", "", "c"])) == 3
+
+
+@pytest.mark.slow
+def test_back_translation_killed_at_random_moments(
+    back_translation: Command, tmp_path: Path
+) -> None:
+    files = [*BACK_TRANSLATED, "forward/model.safetensors"]
+    killed, _ = killed_run(back_translation, tmp_path, 10, files)
     _, err = finished(back_translation(killed))
     assert err.count(": done") == 5
 
@@ -129,14 +141,11 @@ def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [1, 10])
-def test_distillation_killed_at_random_moments(
-    kills: int, distillation: Command, tmp_path: Path
-) -> None:
+def test_distillation_killed_at_random_moments(distillation: Command, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     files = ["train.en", "train.de", "distilled.tsv"]
     files += ["student/model.safetensors", "student_int8/model.bin"]
-    killed, out = killed_run(distillation, tmp_path, kills, files)
+    killed, out = killed_run(distillation, tmp_path, 10, files)
     names = ("train.en", "train.de", "translations.jsonl", "distilled.tsv")
     sources, references, translations, pairs = (list(read_lines(killed / n)) for n in names)
     assert len(sources) == len(set(sources)) == len(references) == len(translations)

@@ -178,39 +178,6 @@ def test_paging_and_sorting(browser: Browser, report: Path) -> None:
         assert len(set(scores)) > 5
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_report_fits_the_width_of_the_screen(browser: Browser, report: Path, width: int) -> None:
-    browser.emulate(width=width)
-    browser.open(report)
-    assert browser.run("document.documentElement.scrollWidth") <= width
-
-
-def luminance(colour: str) -> float:
-    """Of a CSS colour ``rgb(r, g, b)``, as the accessibility guidelines (WCAG 2) define it."""
-    parts = [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]
-    r, g, b = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_text_has_enough_contrast_in_light_and_dark_mode(
-    browser: Browser, report: Path, dark: bool
-) -> None:
-    browser.emulate(width=1200, dark=dark)
-    browser.open(report)
-    back = luminance(browser.run("getComputedStyle(document.body).backgroundColor"))
-    assert (back < 0.1) == dark
-    for selector in ("body", ".note", "figure svg text", ".source"):
-        property_ = "fill" if "svg" in selector else "color"
-        colour = browser.run(f"getComputedStyle(document.querySelector('{selector}')).{property_}")
-        low, high = sorted([luminance(colour), back])
-        assert (high + 0.05) / (low + 0.05) > 4.5, (selector, colour)
-    series = browser.run(
-        "getComputedStyle(document.querySelector('figure svg path[style*=series-2]')).fill"
-    )
-    assert series.startswith("rgb(")  # the chart's colours are the page's
-
-
 READ = """(
     x.dispatchEvent(new PointerEvent('pointerover', {bubbles: true})),
     document.querySelector('.readout').textContent

@@ -1,20 +1,19 @@
 """``scripts/reproduce_wmt14`` from end to end: the built-in sample as if it were WMT14, tiny model.
 
 The sample lies in a folder of the form that the hub gives wmt/wmt14, and comes in through
-``data.mirror``. The run is interrupted, goes on, and is then asked for once more.
+``data.mirror``. The run is then asked for once more.
 """
 
 import json
 import os
 import re
-import signal
 import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.launched_runs import BIN, checkpoints, wait_until
+from support.launched_runs import BIN
 from support.paths import ROOT
 from support.sample import sample_pairs
 from support.training_runs import MODEL
@@ -26,6 +25,7 @@ TINY = [
     *("tokenizer.vocab_size=330", "data.workers=0", "train.batch_tokens=200"),
     *("train.max_tokens_per_device=256", f"train.max_steps={UPDATES}", "train.precision=fp32"),
     *("train.checkpoint_every=20", f"train.validate_every={UPDATES}"),
+    *("schedule.warmup_steps=60", "decode.beam_size=1"),  # so that lines are not empty
 ]
 CARD = """---
 configs:
@@ -72,40 +72,16 @@ def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedPro
     )
 
 
-def interrupt_training(arguments: list[str], folder: Path, environment: dict[str, str]) -> str:
-    """Ctrl-C, as a terminal sends it, after the first checkpoint; what was on stderr till then."""
-    process = subprocess.Popen(
-        [SCRIPT, *arguments],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_until(process, lambda: checkpoints(folder))
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode in (130, -signal.SIGINT), stderr
-    return stderr
-
-
 @pytest.mark.slow
 def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     arguments = [f"data.mirror={hub}", *TINY]
     folder = tmp_path / "my runs/reproduce_wmt14_base"
-    stderr = interrupt_training(arguments, folder, environment)
-    assert re.search(r"memory +estimated: ", stderr)
+    first = run(*arguments, environment=environment)
+    assert first.returncode == 0, first.stderr
+    assert re.search(r"memory +estimated: ", first.stderr)
     # 100,000 updates of 9.6 TFLOP at a quarter of 312 TFLOP/s.
-    assert f"{100_000 * 9.6 / (0.25 * 312) / 3600:.1f} hours   A100\n" in stderr
-    assert "[2/4] Training" in stderr
-    assert not (folder / "test.json").exists()
-
-    second = run(*arguments, environment=environment)
-    assert second.returncode == 0, second.stderr
-    assert second.stderr.count("already done") == 1
-    resumed = re.search(r"resuming after update (\d+)", second.stderr)
-    assert resumed
-    assert int(resumed[1]) >= 20
+    assert f"{100_000 * 9.6 / (0.25 * 312) / 3600:.1f} hours   A100\n" in first.stderr
+    assert "[2/4] Training" in first.stderr
     work = folder / "newstest2014"
     pairs = sample_pairs("test")[:30]
     assert (work / "source").read_text().splitlines() == [en for en, _ in pairs]
@@ -115,12 +91,12 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
     assert scores == json.loads((folder / "test.json").read_text())  # mt-train's own, the same way
     by_name = {row["name"]: row for row in scores}
     assert by_name["chrF2"]["score"] > 0
-    header, paper, sacrebleu = second.stdout.splitlines()[:3]
+    header, paper, sacrebleu = first.stdout.splitlines()[:3]
     assert "30 segments, base model" in header
     assert paper.split()[-2:] == [f"{by_name['BLEU (paper protocol)']['score']:.2f}", "27.3"]
     assert sacrebleu.split()[-2:] == [f"{by_name['BLEU']['score']:.2f}", "-"]
-    assert by_name["BLEU"]["signature"] in second.stdout
-    assert "this is not newstest2014" in second.stdout
+    assert by_name["BLEU"]["signature"] in first.stdout
+    assert "this is not newstest2014" in first.stdout
 
     # Nothing is left to do: the commands are not even started.
     away = tmp_path / "away"
@@ -129,23 +105,14 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
         (away / name).write_text("#!/bin/sh\nexit 99\n")
         (away / name).chmod(0o755)
     environment["PATH"] = f"{away}{os.pathsep}{environment['PATH']}"
-    third = run(*arguments, environment=environment)
-    assert third.returncode == 0, third.stderr
-    assert third.stderr.count("already done") == 4
-    assert "hours" not in third.stderr
-    assert third.stdout == second.stdout
+    second = run(*arguments, environment=environment)
+    assert second.returncode == 0, second.stderr
+    assert second.stderr.count("already done") == 4
+    assert "hours" not in second.stderr
+    assert second.stdout == first.stdout
 
     # Other settings: training is due again, and with it all that follows.
     more = run(*arguments, "train.max_steps=400", environment=environment)
     assert more.returncode == 99
     assert "already done" not in more.stderr
     assert not list(work.glob("done.*"))
-
-
-def test_missing_mirror(tmp_path: Path, environment: dict[str, str]) -> None:
-    done = run("big", f"data.mirror={tmp_path}/none", environment=environment)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "3.5 days on 8 P100" in done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"mt-train: error: cannot load {{hub: {tmp_path}/none/wmt/wmt14, ")
-    assert "there is no such folder" in last

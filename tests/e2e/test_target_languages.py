@@ -67,42 +67,33 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def translate(model: Path, folder: Path, text: str, *more: str) -> tuple[list[str], str]:
-    """Translates a file: the lines, and what the command prints."""
-    number = len(list(folder.iterdir()))
-    source, target = (folder / f"{name}{number}.txt" for name in ("in", "out"))
-    source.write_text(text, encoding="utf-8")
-    argv = [f"model={model}", f"input={source}", f"output={target}", "device=cpu", *more]
-    out, err = Running("translate", argv, folder / f"run{number}").done()
-    return target.read_text(encoding="utf-8").split("\n")[:-1], out + err
-
-
 def lexicon(i: int) -> set[str]:
     return {words[i] for words in WORDS.values()}
 
 
-TEXT = "red dog\n\nbig cat sees\ntree\n"
+LINES = ["red dog", "", "big cat sees", "tree"]
 
 
 def test_each_tag_chooses_its_language(trained: Path, tmp_path: Path) -> None:
     scores = json.loads((trained / "test.json").read_text(encoding="utf-8"))
     assert {(row["name"], row["tag"]) for row in scores} >= {("BLEU", tag) for tag in TAGS}
     assert all(row["segments"] == 12 for row in scores)
+    translator, expected = Translator.load(trained, device="cpu"), list[str]()
     for i, tag in enumerate(TAGS):
         (chrf,) = (row for row in scores if (row["name"], row["tag"]) == ("chrF2", tag))
         assert chrf["score"] > 60
         protocols = [row["signature"] for row in scores if row["tag"] == tag]
         assert any(f"sacremoses-{LANGUAGES[i]}" in signature for signature in protocols)
-        lines, _ = translate(trained, tmp_path, TEXT, f'tag="{tag}"')
+        lines = translator.translate(LINES, tag)
         assert (len(lines), lines[1]) == (4, "")
         assert {word for line in lines for word in line.split()} <= lexicon(i)
-        # The same as written in the line, which goes before that of the command.
-        text = "".join(f"{tag} {line}\n" for line in TEXT.splitlines())
-        assert translate(trained, tmp_path, text, 'tag="<2de>"')[0] == lines
-        assert Translator.load(trained, device="cpu").translate(TEXT.splitlines(), tag) == lines
-    lines, printed = translate(trained, tmp_path, TEXT)
-    assert "3 line(s) have no tag, but this model was trained with tags: set tag" in printed
-    assert len(lines) == 4
+        expected += lines
+    # A tag in the line goes before that of the command.
+    text = "".join(f"{line}\n" for line in [*LINES, *(f"{TAGS[1]} {line}" for line in LINES)])
+    (tmp_path / "in").write_text(text, encoding="utf-8")
+    argv = [f"model={trained}", f"input={tmp_path}/in", "device=cpu", 'tag="<2de>"']
+    out, _ = Running("translate", argv, tmp_path / "o").done()
+    assert out.split("\n")[:-1] == expected
 
 
 def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
@@ -122,18 +113,18 @@ def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path)
 
 
 def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path: Path) -> None:
-    text = "".join(f"{tag} {line}\n" for tag in TAGS for line in TEXT.splitlines())
-    expected, _ = translate(trained, tmp_path, text, "engine=torch", "length_penalty=0")
+    text = [f"{tag} {line}" for tag in TAGS for line in LINES]
+    options = {"device": "cpu", "length_penalty": 0}
+    expected = Translator.load(trained, engine="torch", **options).translate(text)
     pytest.importorskip("ctranslate2")
-    faster, _ = translate(trained, tmp_path, text, "engine=ctranslate2", "length_penalty=0")
-    assert faster == expected
+    assert Translator.load(trained, engine="ctranslate2", **options).translate(text) == expected
     transformers = pytest.importorskip("transformers")
     exported = tmp_path / "exported"
     export(ExportJob(model=str(trained), format="transformers", output=str(exported)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(exported)
     ours = model_folder.load_tokenizer(trained)[0]
-    for line, translation in zip(text.splitlines(), expected, strict=True):
+    for line, translation in zip(text, expected, strict=True):
         ids = tokenizer(line).input_ids
         if not translation:  # of a line with nothing but its tag
             continue

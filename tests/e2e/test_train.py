@@ -6,7 +6,6 @@ which saves seconds each; they are separate processes, with signals and exit sta
 
 import json
 import os
-import pickletools
 import re
 import shutil
 import signal
@@ -19,7 +18,6 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
-from support.launched_runs import records
 from support.training_runs import (
     TIMEOUT,
     Running,
@@ -28,6 +26,7 @@ from support.training_runs import (
     checkpoints,
     curve,
     one_line_error,
+    records,
     write_corpus,
 )
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
@@ -101,19 +100,6 @@ def test_run_folder_contents(finished: Path) -> None:
     assert not list(run_dir.rglob("*.tmp"))
 
 
-def test_run_folder_has_no_pickle(finished: Path) -> None:
-    for path in finished.rglob("*"):
-        if path.is_dir() or "tfevents" in path.name or path.name == ".lock":
-            continue
-        content = path.read_bytes()
-        text = (".json", ".jsonl", ".yaml", ".log", ".md")
-        assert path.suffix in (*text, ".safetensors", ".model", ".png"), path
-        assert not content.startswith((b"PK", b"\x80")), path
-        with pytest.raises((ValueError, UnicodeError, IndexError)):
-            for _ in pickletools.genops(content):
-                pass
-
-
 def test_model_card_of_a_finished_run_follows_its_settings(copy: Path, train: Start) -> None:
     card, weights = copy / "README.md", (copy / "model.safetensors").stat()
     (score, *_) = json.loads((copy / "test.json").read_text())
@@ -127,17 +113,13 @@ def test_model_card_of_a_finished_run_follows_its_settings(copy: Path, train: St
     assert (copy / "model.safetensors").stat() == weights
 
 
-@pytest.mark.parametrize("more", [[], ["data.test=[]"]])
 def test_finished_run_started_again_changes_nothing(
-    copy: Path, train: Start, more: list[str]
+    copy: Path, finished: Path, train: Start
 ) -> None:
     before = stamps(copy)
-    out, err = train(copy, *more).done()
+    out, err = train(copy).done()
     assert "is finished: nothing to do (reached train.max_steps=40; raise that limit" in err
-    scores = [] if more else json.loads((copy / "test.json").read_text())[:3]
-    assert [line.split()[:2] for line in out.splitlines() if "segment" in line][:3] == [
-        [row["name"], f"{row['score']:.2f}"] for row in scores
-    ]
+    assert out == printed(finished).read_text()
     assert stamps(copy) == before
 
 
@@ -155,36 +137,22 @@ def test_finished_run_with_new_search_settings_is_only_scored_again(
     checkpoint = copy / f"checkpoints/step_{-best[2]:08d}/model.safetensors"
     chosen, used = load_file(checkpoint), load_file(copy / "model.safetensors")
     assert all(np.array_equal(chosen[name], array) for name, array in used.items())
-    scores, _ = Running("evaluate", [f"model={copy}"], tmp_path / "text").done()
+    scores, err = Running("evaluate", [f"model={copy}"], tmp_path / "text").done()
     assert scores == out  # uses the folder's search settings
+    assert "data.test has changed" not in err
     out, err = train(copy, *argv).done()
     assert "is finished: nothing to do" in err
     assert out == scores
 
 
-def test_mt_eval_reproduces_the_scores_of_the_run(finished: Path, tmp_path: Path) -> None:
-    out, _ = Running("evaluate", [f"model={finished}"], tmp_path / "text").done()
-    assert out == printed(finished).read_text()
-    out, _ = Running("evaluate", [f"model={finished}", "format=json"], tmp_path / "json").done()
-    assert json.loads(out) == json.loads((finished / "test.json").read_text())
-
-
-MANY_SHARDS = ("data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5")
-
-
-@pytest.mark.parametrize(
-    ("pairs", "more"),
-    [
-        (120, ["tokenizer.sampling=0.3", "augment=standard", "train.max_steps=32"]),
-        (300, ["tokenizer.sampling=0.1", "data.weights=[1.5]", *MANY_SHARDS]),
-    ],
-    ids=["one shard", "many shards"],
-)
 def test_a_killed_run_whose_pairs_are_sampled_resumes_exactly(
-    finished: Path, tmp_path: Path, train: Start, pairs: int, more: list[str]
+    finished: Path, tmp_path: Path, train: Start
 ) -> None:
-    """Runs on many shards that sample nothing are killed in robustness/faults.py."""
-    write_corpus(tmp_path, pairs=pairs)
+    """On many shards, of weighted data; runs that sample nothing are killed in robustness/."""
+    write_corpus(tmp_path, pairs=300)
+    more = ["tokenizer.sampling=0.1", "augment=standard", "data.weights=[1.5]"]
+    more += ["data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
+    more += ["train.max_steps=24", "train.validate_every=24"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(whole, *more, folder=tmp_path).done()
     running = train(killed, *more, folder=tmp_path)
@@ -256,7 +224,6 @@ def test_scores_are_deleted_when_training_continues(
 @pytest.mark.parametrize(
     ("removed", "more", "message"),
     [
-        ("config.yaml", [], "contains model.safetensors but no config.yaml"),
         ("checkpoints", [], "no intact checkpoint"),
         (None, ["model.dropout=0.25"], "a different configuration (model.dropout was 0.3, now 0."),
     ],
@@ -280,20 +247,17 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("file", "part", "more"),
-    [("train", "training", ["train.max_steps=42"]), ("valid", "validation", [])],
-)
 def test_changed_training_or_validation_data_is_refused(
-    file: str, part: str, more: list[str], elsewhere: Path, copy: Path, train: Start
+    elsewhere: Path, copy: Path, train: Start
 ) -> None:
     """Also in a finished run, whose scores do not belong to the new data; moving is no change."""
-    if more:
-        train(copy, "train.max_steps=41", folder=elsewhere).done()
-    with (elsewhere / f"{file}.tsv").open("a") as lines:
-        lines.write("one more\tONE MORE\n")
-    message = one_line_error(train(copy, *more, folder=elsewhere).wait())
-    assert re.search(f"the {part} data.* has changed since", message)
+    train(copy, "train.max_steps=41", folder=elsewhere).done()
+    for file, part in (("valid", "validation"), ("train", "training")):
+        intact = (elsewhere / f"{file}.tsv").read_text()
+        (elsewhere / f"{file}.tsv").write_text(f"{intact}one more\tONE MORE\n")
+        message = one_line_error(train(copy, "train.max_steps=41", folder=elsewhere).wait())
+        assert re.search(f"the {part} data.* has changed since", message)
+        (elsewhere / f"{file}.tsv").write_text(intact)
 
 
 @pytest.mark.parametrize(("best_by", "warns"), [("bleu", True), ("nll", False)])
@@ -314,15 +278,13 @@ def test_warning_for_text_without_spaces(
 def test_changed_test_set_is_reported_and_scored_again(
     corpus: Path, elsewhere: Path, copy: Path, train: Start
 ) -> None:
-    text = (elsewhere / "test.tsv").read_text()
-    train(copy, folder=elsewhere).done()
+    lines = (elsewhere / "test.tsv").read_text().splitlines(keepends=True)
+    (elsewhere / "test.tsv").write_text("".join(lines[:-1]))
     config = (copy / "config.yaml").read_text()
     (copy / "config.yaml").write_text(config.replace(str(corpus), str(elsewhere)))
-    for changed, lines in ((False, text), (True, "".join(text.splitlines(keepends=True)[:-1]))):
-        (elsewhere / "test.tsv").write_text(lines)
-        argv = [f"model={copy}", "metrics=[bleu]"]
-        _, err = Running("evaluate", argv, elsewhere / str(changed)).done()
-        assert ("data.test has changed since this model was trained" in err) == changed
+    argv = [f"model={copy}", "metrics=[bleu]"]
+    _, err = Running("evaluate", argv, elsewhere / "output").done()
+    assert "data.test has changed since this model was trained" in err
     for finished_before in (False, True):
         _, err = train(copy, folder=elsewhere).done()
         assert ("nothing to do" in err) == finished_before
@@ -351,31 +313,9 @@ def test_the_advice_after_divergence_may_be_followed(copy: Path, train: Start) -
     assert lr[32] == pytest.approx(32**-0.5 / 4)
 
 
-def test_model_learns_to_copy(tmp_path: Path, train: Start) -> None:
-    write_corpus(tmp_path, translate=str, pairs=1000)
-    run_dir = tmp_path / "run"
-    more = ["model.d_model=32", "model.d_ff=64", "model.dropout=0", "schedule=inverse_sqrt",
-            "schedule.warmup_steps=40", "schedule.peak_lr=5e-3", "train.max_steps=240",
-            "train.batch_tokens=400", "train.max_tokens_per_device=400", "train.log_every=40",
-            "train.checkpoint_every=240", "train.validate_every=240", "tokenizer.vocab_size=270",
-            "decode.beam_size=1"]  # fmt: skip
-    train(run_dir, *more, folder=tmp_path).done()
-    ppl = [record[3] for record in curve(run_dir)]
-    assert ppl[0] > 10
-    assert ppl[-1] < 2
-    (valid,) = curve(run_dir, "valid")
-    assert valid[3] < 3  # of unseen lines
-    assert json.loads((run_dir / "test.json").read_text())[2]["score"] < 40  # TER
-
-
 @pytest.mark.parametrize(
     ("content", "more", "message"),
     [
-        (
-            b"a\tb\nM\xfcller\tb\n",
-            ["data.train=[{{tsv: {path}}}]"],
-            r"bad, line 2: not valid UTF-8 \(byte 0xFC",
-        ),
         (b"", ["run_dir={path}/run"], "Not a directory.*bad"),
         (
             b"a\tb\n" + b"a b " * 40 + b"\tc\n",
@@ -383,7 +323,7 @@ def test_model_learns_to_copy(tmp_path: Path, train: Start) -> None:
             r"validation pair 2 has \d+ tokens, but model\.max_positions=66: increase it",
         ),
     ],
-    ids=["not UTF-8", "a run folder below a file", "a pair longer than the learned positions"],
+    ids=["a run folder below a file", "a pair longer than the learned positions"],
 )
 def test_bad_input_is_a_one_line_error(
     tmp_path: Path, train: Start, content: bytes, more: list[str], message: str
@@ -429,10 +369,8 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(train: Start, tmp_pa
     teacher, student = tmp_path / "teacher", tmp_path / "student"
     train(teacher, "model.num_decoder_layers=3", "train.max_steps=1").done()
     argv = [f"train.init_from={teacher}", "schedule=inverse_sqrt", "schedule.peak_lr=1e-12"]
-    for steps in (2, 3):  # and resumes
-        more = "model.num_decoder_layers=2", f"train.max_steps={steps}"
-        _, err = train(student, *argv, *more).done()
-        assert (f"{teacher} (1 + 2 layers)" in err) == (steps == 2)
+    argv += ["model.num_decoder_layers=2", "train.max_steps=2"]
+    assert f"{teacher} (1 + 2 layers)" in train(student, *argv).done()[1]
     larger, smaller = (model_folder.load_model(folder)[0] for folder in (teacher, student))
     assert len(smaller.encoder) == len(larger.encoder)
     assert len(smaller.decoder) == 2

@@ -29,6 +29,7 @@ from transformer_mt.config import (
     compose_config,
     config_dir,
     dotted,
+    schema,
 )
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import first_sentence, sections
@@ -223,9 +224,10 @@ def test_cleaning_profiles_grow_stricter() -> None:
     ],
 )
 def test_numbers_out_of_range_are_refused(command: Command, override: str, message: str) -> None:
-    model = [] if command == "train" else ["model=x"]
+    given = ["data.src_lang=en", "data.tgt_lang=de"] if command == "train" else ["model=x"]
+    config = OmegaConf.merge(schema(JOBS[command]), OmegaConf.from_dotlist([*given, override]))
     with pytest.raises(InputError, match=rf"^{override} must be {message}"):
-        compose([*model, override], command)
+        OmegaConf.to_object(config)
 
 
 def test_an_unknown_normalization_is_refused() -> None:

@@ -1,6 +1,5 @@
 """References to models on the Hub, fetched by the real client from a server on this machine."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -157,21 +156,16 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(
     assert with_initial_model(job, name) == started
 
 
-@pytest.mark.long
-def test_the_command_with_the_environment_of_the_hub(
-    hub: Hub, tmp_path: Path, expected: list[str]
-) -> None:
+def test_the_environment_of_the_hub(hub: Hub, tmp_path: Path) -> None:
     """HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are the client's own settings."""
-    command = [sys.executable, "-m", "transformer_mt.cli", "translate", f"model=hf://{NAME}@v1"]
+    code = f"from transformer_mt.hub_models import resolve; print(resolve('hf://{NAME}@v1'))"
     for offline in ("0", "1"):
         env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": offline}
-        done = subprocess.run(
-            [*command, "format=jsonl", "engine=torch"],
-            env={**os.environ, **env},
-            input="a b\nc\n",
-            capture_output=True,
-            text=True,
-            check=True,
+        folder = Path(
+            subprocess.check_output(
+                [sys.executable, "-c", code], env={**os.environ, **env}, text=True
+            ).strip()
         )
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
-        assert [line["translations"][0]["text"] for line in lines] == expected
+        assert folder.is_relative_to(tmp_path / "home")
+        assert {path.name for path in folder.iterdir()} == FILES
+    assert len(hub.downloads()) == 3

@@ -2,16 +2,11 @@
 
 import importlib
 import json
-import os
-import stat
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from support.paths import ROOT, SCRIPTS
 from torch import Tensor
 
 from transformer_mt.batch import CuSeqlens
@@ -78,45 +73,8 @@ def across(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: boo
     return varlen_attention(q, k, v, queries, keys, causal)
 
 
-def acausal(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    return varlen_attention(q, k, v, queries, keys, False)
-
-
-def unwritten(q: Tensor, k: Tensor, v: Tensor, queries: Any, keys: Any, causal: bool) -> Tensor:
-    """Does not write the last rows, which belong to dummies."""
-    output = varlen_attention(q, k, v, queries, keys, causal)
-    return torch.cat((output[:-8], torch.full_like(output[-8:], torch.nan)))
-
-
-@pytest.mark.parametrize(
-    ("broken", "failure"),
-    [
-        (across, "eager: gradient"),
-        (acausal, "eager: gradient"),
-        (unwritten, "eager: gradients are finite with NaN in free memory"),
-    ],
-)
-def test_parity_fails(broken: Any, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_attention, "varlen_attention", lambda *args: broken(*args[:6]))
+def test_parity_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed_attention, "varlen_attention", lambda *args: across(*args[:6]))
     bench = bench_gpu.Bench(TINY, torch.device("cpu"), bench_gpu.make_pairs(TINY))
-    assert failure in [check["check"] for check in bench_gpu.parity(bench) if not check["ok"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["tests"], "-m pytest -v --durations=0 -m gpu -p no:cacheprovider tests/gpu/test_cuda.py"),
-        (["bench", "--only", "update"], "scripts/bench/gpu.py --only update"),
-    ],
-)
-def test_gpu_sh(arguments: list[str], expected: str, tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$PWD $PYTHONPATH: $*"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
-    environment = {**os.environ, "PYTHON": str(python), "PYTHONPATH": "/x"}
-    command = [str(SCRIPTS / "bench/gpu.sh"), *arguments]
-    done = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(f"{ROOT} {ROOT}:/x: {expected}")
-    assert subprocess.run([command[0], "oars"], capture_output=True).returncode == 2
+    failed = [check["check"] for check in bench_gpu.parity(bench) if not check["ok"]]
+    assert "eager: gradient" in failed

@@ -1,30 +1,18 @@
-"""``scripts/bench/real_run.py``: its figures, its control of processes, and the peers' loops."""
+"""``scripts/bench/real_run.py``: its figures, and its control of processes."""
 
 import importlib
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from support.paths import ROOT
-from support.training_runs import write_corpus
 
-from transformer_mt.cli.compose import compose
-from transformer_mt.config import SourceConfig, TrainJob
-from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.subwords.tokenizer import BOS
 from transformer_mt.errors import InputError
-from transformer_mt.training.metrics_log import read_records
-from transformer_mt.training.optimizer import inverse_sqrt
 
 real_run = importlib.import_module("real_run")
-peers = importlib.import_module("real_run_peers")
 report = importlib.import_module("real_run_report")
-shared = importlib.import_module("shared")
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/smaps_rollup").exists(), reason="no /proc/PID/smaps_rollup"
@@ -91,30 +79,6 @@ def test_runs_are_compared_in_neighbouring_turns(tmp_path: Path) -> None:
 # Runs.
 
 
-def test_plans() -> None:
-    parse = real_run.Plan.parse
-    assert parse("mt-train") == real_run.Plan("mt-train")
-    assert parse("again=") == real_run.Plan("again")
-    assert parse("torch") == real_run.Plan("torch", "torch")
-    plan = parse("pre=model.norm=pre 'data.valid=[{src: a, tgt: b}]'")
-    assert plan.overrides == ("model.norm=pre", "data.valid=[{src: a, tgt: b}]")
-    overrides = ("train.seed=2",)
-    assert parse(f"before={ROOT}: train.seed=2") == real_run.Plan("before", None, ROOT, overrides)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("oars", "no run 'oars'"),
-        ("a/b=x=y", "a name has letters"),
-        ("old=/nowhere: a=b", "/nowhere is not a checkout"),
-    ],
-)
-def test_a_plan_that_cannot_run_is_rejected(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        real_run.Plan.parse(text)
-
-
 FAKE = """
 import json, pathlib, sys, time
 
@@ -133,34 +97,21 @@ def train():
 """
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A checkout whose mt-train only writes a log."""
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    (folder / "fake.py").write_text(FAKE)
-    (folder / "pyproject.toml").write_text('[project.scripts]\nmt-train = "fake:train"\n')
-    return folder
-
-
-@pytest.fixture
-def arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def test_runs_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of a checkout whose mt-train only writes a log."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "fake.py").write_text(FAKE)
+    (checkout / "pyproject.toml").write_text('[project.scripts]\nmt-train = "fake:train"\n')
+    (tmp_path / "fake.py").write_text("raise SystemExit(9)\n")  # not the package of the checkout
     monkeypatch.setattr(real_run, "SAMPLE_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fake.py").write_text("raise SystemExit(9)\n")  # not the package of the checkout
-    small = ["--corpus", "sample", "--model", "tiny", "--precision", "fp32"]
-    return [*small, "--folder", str(tmp_path / "out"), "--minutes", "0.02"]
-
-
-@pytest.mark.parametrize("turns", [[], ["--slice-minutes", "0.005"]])
-def test_runs_are_measured(
-    tmp_path: Path,
-    checkout: Path,
-    arguments: list[str],
-    turns: list[str],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    arguments += [*turns, "--run", f"a={checkout}:", "--run", f"b={checkout}: fail=true"]
+    arguments = ["--corpus", "sample", "--model", "tiny", "--precision", "fp32"]
+    arguments += ["--folder", str(tmp_path / "out"), "--minutes", "0.02"]
+    arguments += ["--slice-minutes", "0.005"]
+    arguments += ["--run", f"a={checkout}:", "--run", f"b={checkout}: fail=true"]
     assert real_run.main(arguments) == 0
     printed = capsys.readouterr()
     assert "b ended with status 3" in printed.err
@@ -180,72 +131,3 @@ def test_runs_are_measured(
 
     with pytest.raises(InputError, match="exists: delete it, or set --folder"):
         real_run.main(arguments)
-
-
-def test_an_interruption_keeps_the_results(
-    tmp_path: Path, checkout: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(self: Any, seconds: float) -> None:
-        if self.run.name == "b":
-            go(self, 0.3)
-            raise KeyboardInterrupt
-        go(self, seconds)
-
-    go = real_run.Process.go
-    monkeypatch.setattr(real_run.Process, "go", interrupt)
-    runs = [word for name in "abc" for word in ("--run", f"{name}={checkout}:")]
-    assert real_run.main([*arguments, *runs]) == 130
-    results = json.loads((tmp_path / "out/results.json").read_text())
-    assert {run["name"]: run["end"] for run in results} == {"a": "time limit", "b": "interrupted"}
-
-
-# Peers.
-
-
-@pytest.fixture
-def job(tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> TrainJob:
-    """The settings of all runs for 100 pairs, a tiny model and few updates."""
-    write_corpus(tmp_path, pairs=100, valid=20)
-    sources = [[SourceConfig(tsv=str(tmp_path / f"{name}.tsv"))] for name in ("train", "valid")]
-    monkeypatch.setitem(shared.CORPORA, "sample", lambda _: sources)
-    more = ["--vocab", "290", "--batch-tokens", "150", "--validate-every", "1000000"]
-    settings = real_run.common_settings(real_run.parse([*arguments, *more]))
-    places = [f"run_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache"]
-    few = ["schedule.warmup_steps=3", "train.max_steps=15", "train.log_every=1"]
-    return compose([*settings, *places, *few])
-
-
-@torch.no_grad()
-def nll_of(model: Any, store: TokenStore) -> float:
-    """Negative log-likelihood per target token, one pair at a time."""
-    total = 0.0
-    for i in range(len(store)):
-        src, tgt = (torch.tensor(side[i].astype(np.int64))[None] for side in (store.src, store.tgt))
-        tgt_in = torch.cat([torch.tensor([[BOS]]), tgt[:, :-1]], 1)
-        scores = model(peers.PaddedPairs(src, None, tgt_in, tgt_in)).log_softmax(-1)
-        total -= scores[0, range(tgt.shape[1]), tgt[0]].sum().item()
-    return total / len(store.tgt.tokens)
-
-
-def test_the_plain_loop(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tokens of an epoch, a falling loss, the nll of the model at its end, and the rate."""
-    rates = []
-    step = torch.optim.Adam.step
-
-    def noted(self: Any) -> Any:
-        rates.append(self.param_groups[0]["lr"])
-        return step(self)
-
-    monkeypatch.setattr(torch.optim.Adam, "step", noted)
-    peers.train_torch(job)
-    data, log = peers.Data(job), read_records(Path(job.run_dir))
-    counted = np.cumsum([r["target_tokens"] for r in log if r["split"] == "train"])
-    assert len(data.train.tgt.tokens) in counted
-    assert log[0]["loss"] == pytest.approx(math.log(290), rel=0.2)
-    model = peers.TorchPeer(data.model).eval()
-    model.load_state_dict(torch.load(Path(job.run_dir, "checkpoint.pt"))["model"])
-    (validation,) = [r for r in log if r["split"] == "valid"]
-    assert validation["nll"] == pytest.approx(nll_of(model, data.valid), rel=1e-4)
-    assert validation["nll"] < math.log(290) - 0.1
-    rate = inverse_sqrt(job.train.max_steps, job.schedule, d_model=1, max_steps=0)
-    assert rates[-1] == pytest.approx(rate)

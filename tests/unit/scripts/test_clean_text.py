@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from clean_text import write_clean_text
-from support.tokenizers import random_lines, small_tokenizer
+from support.tokenizers import small_tokenizer
 
 from transformer_mt.config import (
     CleaningConfig,
@@ -20,7 +20,6 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 
 WORDS = ["Haus", "Füchse", "springt", "rot", "über"]
@@ -113,19 +112,6 @@ def test_pairs_are_those_that_training_reads(
         stored = [side.tokens[a : b - 1].tolist() for a, b in pairwise(side.offsets)]
         assert Tokenizer(vocabulary).encode(text) == stored
     assert report.to_json() == prepared.report
-
-
-def test_held_out_sources_are_compared_without_the_tags_of_the_vocabulary(tmp_path: Path) -> None:
-    """Whether a source of ``data`` sets the tag, or the lines of its file start with it."""
-    vocabulary, text = tmp_path / "vocabulary.model", tmp_path / "a.tsv"
-    vocabulary.write_bytes(
-        train_tokenizer(random_lines(), TokenizerConfig(vocab_size=290), ["<2de>"])
-    )
-    text.write_text("<2de> Rot, Haus!\trot\n<2de> rot über\tspringt\n", encoding="utf-8")
-    data = data_of(text, train=[SourceConfig(tsv=str(text))])
-    (tmp_path / "valid.tsv").write_text("<2de> rot Haus\tHaus\n")
-    write_clean_text(data, [tmp_path / "out.en", tmp_path / "out.de"], vocabulary)
-    assert (tmp_path / "out.en").read_text("utf-8") == "<2de> rot über\n"
 
 
 def test_nothing_left(tmp_path: Path, vocabulary: Path) -> None:

@@ -5,100 +5,12 @@ from collections import Counter
 
 import pytest
 from sample import corpus
-from sample.grammar import EMPTY, PRONOUNS, Clause, asked, english, german, join, main, sub, to_do
-from sample.grammar import noun_phrase as phrase
-from sample.words import FRAMES, NOUNS, PLANS, TENSES
+from sample.words import FRAMES, PLANS, TENSES
 from support.sample import sample_pairs
 
 PAIRS = {split: sample_pairs(split) for split in corpus.SIZES}  # the shipped text
 TRAIN = PAIRS["train"]
 VERBS = {verb.infinitive: verb for verb in (*(frame.verb for frame in FRAMES), *PLANS)}
-
-# Masculine, feminine, neuter and plural in the nominative, accusative and dative.
-PARADIGMS = {
-    "d": """der gute Hut | die gute Uhr | das gute Buch | die guten Bücher
-        den guten Hut | die gute Uhr | das gute Buch | die guten Bücher
-        dem guten Hut | der guten Uhr | dem guten Buch | den guten Büchern""",
-    "unser": """unser guter Hut | unsere gute Uhr | unser gutes Buch | unsere guten Bücher
-        unseren guten Hut | unsere gute Uhr | unser gutes Buch | unsere guten Bücher
-        unserem guten Hut | unserer guten Uhr | unserem guten Buch | unseren guten Büchern""",
-    "": """guter Hut | gute Uhr | gutes Buch | gute Bücher
-        guten Hut | gute Uhr | gutes Buch | gute Bücher
-        gutem Hut | guter Uhr | gutem Buch | guten Büchern""",
-}
-
-
-@pytest.mark.parametrize("word", PARADIGMS)
-def test_noun_phrases_decline_as_in_a_grammar_book(word: str) -> None:
-    nouns = (("hat", False), ("clock", False), ("book", False), ("book", True))
-    phrases = [phrase(NOUNS[en], ("", word), ("good", "gut"), plural=p) for en, p in nouns]
-    for case, row in enumerate(PARADIGMS[word].splitlines()):
-        assert [phrase.de[case] for phrase in phrases] == [c.strip() for c in row.split("|")]
-
-
-def test_irregular_nouns_and_adjectives() -> None:
-    assert phrase(NOUNS["student"]).de == ("der Student", "den Studenten", "dem Studenten")
-    datives = [phrase(NOUNS[en], plural=True).de[2] for en in ("brother", "car", "boy", "children")]
-    assert datives == ["den Brüdern", "den Autos", "den Jungen", "den Kindern"]
-    hat = phrase(NOUNS["hat"], ("a", "ein"), ("expensive", "teuer"))
-    assert hat.de == ("ein teurer Hut", "einen teuren Hut", "einem teuren Hut")
-    plurals = [NOUNS[n].en_plural for n in ("man", "children", "tomato", "knife", "church", "key")]
-    assert plurals == ["men", "children", "tomatoes", "knives", "churches", "keys"]
-
-
-GERMAN = """
-    lese liest liest lesen, gelesen, zu lesen; esse isst isst essen, gegessen, zu essen;
-    rufe rufst ruft rufen, angerufen, anzurufen; öffne öffnest öffnet öffnen, geöffnet, zu öffnen;
-    lade lädst lädt laden, eingeladen, einzuladen; mag magst mag mögen, gemocht, zu mögen;
-    räume räumst räumt räumen, aufgeräumt, aufzuräumen;
-    füttere fütterst füttert füttern, gefüttert, zu füttern;
-    arbeite arbeitest arbeitet arbeiten, gearbeitet, zu arbeiten;
-    repariere reparierst repariert reparieren, repariert, zu reparieren;
-    schließe schließt schließt schließen, geschlossen, zu schließen
-"""
-ENGLISH = """
-    carry carries carried carrying; write writes wrote writing; run runs ran running;
-    travel travels travelled travelling; go goes went going; try tries tried trying;
-    tidy up tidies up tidied up tidying up
-"""
-MODAL = """
-    will: werde wirst wird werden; should: sollte solltest sollte sollten;
-    can: kann kannst kann können; could: konnte konntest konnte konnten;
-    have to: muss musst muss müssen; had to: musste musstest musste mussten;
-    want to: will willst will wollen; would like to: möchte möchtest möchte möchten
-"""
-
-
-def test_verb_forms() -> None:
-    verbs = {verb.zu: verb for verb in VERBS.values()}
-    for present, participle, zu in (row.strip().split(", ") for row in GERMAN.split(";")):
-        assert (" ".join(verbs[zu].present), verbs[zu].participle) == (present, participle)
-    english_forms = {" ".join(verb[:4]) for verb in VERBS.values()}
-    assert english_forms >= {row.strip() for row in ENGLISH.split(";")}
-    with_sein = {name for name, verb in VERBS.items() if verb.auxiliary == "sein"}
-    assert with_sein == {"gehen", "fahren", "laufen", "schwimmen", "bleiben", "zurückkommen"}
-    for told, forms in (row.split(":") for row in MODAL.split(";")):
-        tense, modal = TENSES[told.strip()]
-        assert " ".join(modal.preterite if tense == "past" else modal.present) == forms.strip()
-
-
-def test_word_order() -> None:
-    brother, yesterday = phrase(NOUNS["brother"], ("her", "ihr")), ("yesterday", "gestern")
-    c = Clause(PRONOUNS["she"], VERBS["anrufen"], "past", time=yesterday)
-    c = c._replace(negation="nicht", object=brother)
-    assert english(c) == "she did not call her brother yesterday"
-    assert german(c, order="final") == "sie ihren Bruder gestern nicht angerufen hat"
-    c = c._replace(negation="", time=EMPTY)
-    assert main(c, yesterday)[1] == "gestern hat sie ihren Bruder angerufen"
-    c = c._replace(tense="present")
-    assert join(asked(c), end="?") == ("Does she call her brother?", "Ruft sie ihren Bruder an?")
-    assert sub(("if", "wenn"), c)[1] == ", wenn sie ihren Bruder anruft"
-    assert german(c._replace(modal=TENSES["can"][1])) == "sie kann ihren Bruder anrufen"
-    assert to_do(c) == ("to call her brother", ", ihren Bruder anzurufen")
-    far, by_train = ("to Berlin", "nach Berlin"), ("by train", "mit dem Zug")
-    c = Clause(PRONOUNS["I"], VERBS["fahren"], "past", None, "", None, None, far, by_train)
-    assert german(c, front="gestern") == "gestern bin ich mit dem Zug nach Berlin gefahren"
-    assert english(c) == "I travelled to Berlin by train"
 
 
 def test_sizes_lengths_and_disjoint_splits() -> None:
