@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import faults
 import pytest
 from lab import Lab
-from support import fork_server
 
 SHORT = {
     "kill -9": 4,
@@ -30,28 +29,21 @@ LONG = {
     "double start": 3,
     "lost launcher": 2,
     "lost rank": 2,
-    "other ranks": 1,
 }
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        fork_server.context()  # which serves the laboratory, too
-        made = Lab(tmp_path_factory.mktemp("faults"))
-        yield made
-        made.close()
+    made = Lab(tmp_path_factory.mktemp("faults"))
+    yield made
+    made.close()
 
 
 @pytest.mark.parametrize(
     ("name", "tries"),
     [
-        *(pytest.param(*item, id=item[0]) for item in SHORT.items()),
-        *(
-            pytest.param(*item, id=f"{item[0]}, more", marks=pytest.mark.slow)
-            for item in LONG.items()
-        ),
+        *SHORT.items(),
+        *(pytest.param(*item, marks=pytest.mark.slow) for item in LONG.items()),
     ],
 )
 def test_runs_survive_faults(name: str, tries: int, lab: Lab) -> None:

@@ -1,15 +1,14 @@
-"""mt-train as a subprocess, on a corpus and a model that take seconds."""
+"""mt-train on a corpus and a model that take seconds, on any number of ranks."""
 
-import os
-import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from support import training_runs
-from support.training_runs import MODEL, TIMEOUT, data_settings
+from support.training_runs import MODEL, TIMEOUT, Running, data_settings
 from support.training_runs import checkpoints as checkpoints
 from support.training_runs import records as records
 
@@ -46,26 +45,11 @@ def settings(corpus: Path, name: str) -> list[str]:
     return [*data_settings(corpus, corpus / name), *SETTINGS]
 
 
-def start(
-    corpus: Path, name: str, command: list[str], *more: str, **env: str
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*command, *settings(corpus, name), *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **env},
-        start_new_session=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    try:
-        out, err = process.communicate(timeout=TIMEOUT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    return process.returncode, out, err
+def start(corpus: Path, name: str, command: str | Sequence[str], *more: str, **env: str) -> Running:
+    """Starts ``train`` or a program with these settings."""
+    output = Path(tempfile.mkdtemp(dir=corpus)) / "output"
+    argv = [*settings(corpus, name), *more]
+    return Running(command, argv, output, OMP_NUM_THREADS="1", **env)
 
 
 def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
