@@ -11,21 +11,22 @@ import pytest
 from lab import Lab
 
 SHORT = {
-    "kill -9": 4,
-    "SIGTERM, SIGINT": 2,
-    "damaged checkpoint": 2,
+    "kill -9": 3,
+    "damaged checkpoint": 1,
     "all damaged": 1,
     "machine off": 1,
     "files cut short": 2,
     "disk full": 1,
     "file size limit": 1,
-    "read-only folder": 2,
+    "read-only folder": 1,
     "double start": 1,
 }
 LONG = {
     "kill -9": 40,
+    "SIGTERM, SIGINT": 4,
     "two signals": 4,
     "damaged checkpoint": 12,
+    "read-only folder": 2,
     "double start": 3,
     "lost launcher": 2,
     "lost rank": 2,
