@@ -13,12 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.forked_ranks import fork_ranks
 from support.launched_runs import MT_TRAIN, checkpoints, records, start
+from support.stores import random_store
 
 from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
-from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
@@ -30,25 +30,15 @@ CPU = torch.device("cpu")
 UPDATES = {
     # Chunks of pairs in the update, maximum tokens of either side in one forward pass.
     "one part on each rank": ([range(13), range(13, 30)], 10**6),
-    "several parts, differently many on each rank": ([range(13), range(13, 30)], 21),
+    "several parts, differently many on each rank": ([range(13), range(13, 30)], 14),
     "fewer pairs than ranks": ([range(5, 6)], 10**6),
 }
-
-
-def pairs() -> TokenStore:
-    rng = np.random.default_rng(0)
-
-    def side() -> Side:
-        lengths = rng.integers(1, 12, 30)
-        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
-
-    return TokenStore(side(), side())
 
 
 def gradients(world: World, update: str) -> dict[str, torch.Tensor]:
     """The gradients of an update shared by the ranks, its loss, and this rank's part sizes."""
     chunks, max_tokens = UPDATES[update]
-    store = pairs()
+    store = random_store(31, V)
     indices = tuple(np.array(chunk) for chunk in chunks)
     targets = sum(int(store.tgt.lengths[chunk].sum()) for chunk in indices)
     torch.manual_seed(1)

@@ -6,9 +6,9 @@
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command
 is run again until the run is finished. The run survives if its folder then equals the folder of an
 uninterrupted run bit for bit: the averaged weights, every checkpoint, the scores, and each record
-of metrics.jsonl except for times; no file is missing or left over. In between, the newest
-checkpoint must be intact, and the run must resume from it; a command that cannot resume must say
-why in one line and change nothing.
+of metrics.jsonl except for times; no file is missing or left over. In between, the run
+must resume from the newest checkpoint; a command that cannot resume must say why in one line and
+change nothing.
 
 Nine of ten starts are forked from a process that has imported PyTorch; the tenth is a real
 mt-train. The moments are random; --seed repeats their choice. Exit status 1: something was lost.
@@ -41,7 +41,6 @@ from lab import (
     differences,
     is_writing,
     newest,
-    problems_of,
     progress,
     records,
 )
@@ -185,8 +184,6 @@ def signal_problems(running: Running, ended: Ended, number: int) -> list[str]:
         words.append(f"a traceback: {ended.err[-1500:]!r}")
     if number != signal.SIGKILL and ended.seconds > SIGNAL_LIMIT:
         words.append(f"took {ended.seconds:.0f} s to exit")
-    if found := checkpoints(running.run_dir):
-        words += problems_of(found[-1])
     return words
 
 
@@ -335,8 +332,6 @@ def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None
     """Problems with a run that cannot write: it must print one line and keep its checkpoints."""
     before = {path: checkpoint_bytes(path) for path in checkpoints(run_dir)}
     words = lab.start(run_dir, file_limit=limit).end().refusal(reason)
-    for path in checkpoints(run_dir):
-        words += problems_of(path)
     # A checkpoint written before the disk was full may have replaced the oldest.
     lost = [path.name for path in list(before)[-2:] if not path.exists()]
     words += [f"{name} was deleted" for name in lost]
@@ -406,7 +401,7 @@ def lost_rank(lab: Lab, rng: random.Random, left: int) -> Try:
     run_dir = lab.new_folder()
     attempt = Try(run_dir)
     running = lab.start(run_dir, *TWO, real=True)
-    target = rng.choice(("updates", "checkpoint", "validation"))
+    target = rng.choice(("checkpoint", "validation"))
     if aim(running, target, rng) and (found := workers(running.pid)):
         chosen = rng.randrange(len(found))
         number, message = (

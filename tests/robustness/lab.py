@@ -5,7 +5,6 @@ mt-train. Both are separate processes that are really killed. Nothing here depen
 of the trainer: only the run folder is inspected, as a user would.
 """
 
-import hashlib
 import json
 import re
 import resource
@@ -17,8 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError, safe_open
 
 sys.path.append(str(Path(__file__).parents[1]))  # for faults.py as a program
 
@@ -84,24 +81,6 @@ def is_writing(run_dir: Path) -> bool:
 def validations(run_dir: Path) -> list[int]:
     """The updates with a recorded validation."""
     return [record["step"] for record in records(run_dir) if record["split"] == "valid"]
-
-
-def problems_of(checkpoint: Path) -> list[str]:
-    """Problems of a checkpoint, found without the code of the package."""
-    try:
-        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        for name, checksum in state["sha256"].items():
-            if name == "state.json":  # without this entry
-                continue
-            if hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() != checksum:
-                return [f"{checkpoint.name}/{name} does not match its checksum"]
-        for path in checkpoint.glob("*.safetensors"):
-            with safe_open(path, "numpy") as file:
-                for key in file.keys():  # noqa: SIM118 (not a dict)
-                    file.get_tensor(key)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        return [f"{checkpoint.name} does not load: {error!r}"]
-    return []
 
 
 def contents(run_dir: Path) -> dict[str, Any]:

@@ -139,7 +139,7 @@ Start = Callable[..., Running]
 def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
     """Starts a command on several ranks, with the environment that torchrun gives them."""
     return [
-        Running(module, argv, folder / f"rank{rank}", **env)
+        Running(module, argv, folder / f"rank{rank}", None, None, **env)
         for rank, env in enumerate(rank_environments(size))
     ]
 
@@ -159,15 +159,12 @@ def write_corpus(
         (folder / f"{name}.tsv").write_text(text)
 
 
-def data_settings(folder: Path, run_dir: Path) -> list[str]:
-    """The corpus of a folder, which has the cache as well, and the folder of the run."""
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    """Settings of a run on the corpus of a folder, which has the cache as well."""
     data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
     languages = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
-    return [f"run_dir={run_dir}", f"cache_dir={folder}/cache", *languages, *data]
-
-
-def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
-    return [*data_settings(folder, run_dir), *MODEL, *RECIPE, *more]
+    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
+    return [*where, *languages, *data, *MODEL, *RECIPE, *more]
 
 
 def one_line_error(result: tuple[int | None, str, str]) -> str:
