@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.launched_runs import BIN, MT_TRAIN, checkpoints, end, settings, start, wait_until
-from support.training_runs import curve
+from support.launched_runs import BIN, MT_TRAIN, checkpoints, start
+from support.training_runs import Running, curve
 
 CABLE = "mtcable"
 ADDRESSES = ("10.231.7.1", "10.231.7.2")
@@ -46,45 +46,34 @@ def nodes() -> Iterator[list[str]]:
 @pytest.mark.slow
 def test_two_nodes_train_as_one(corpus: Path, nodes: list[str]) -> None:
     """A worker of the second node is killed in between."""
-    status, _, err = end(start(corpus, "one", [MT_TRAIN], "distributed.processes=2"))
-    assert status == 0, err
-    processes = []
+    start(corpus, "one", [MT_TRAIN], "distributed.processes=2").done()
+    running: list[Running] = []
     for name, address in zip(nodes, ADDRESSES, strict=True):
         folder = corpus / f"node {address}"  # with its own run and cache
         folder.mkdir()
-        env = {
-            **os.environ,
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "OMP_NUM_THREADS": "1",
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            "GLOO_SOCKET_IFNAME": CABLE,
-        }
         torchrun = [
             *("torchrun", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=3"),
             *("--rdzv-backend=c10d", f"--rdzv-endpoint={ADDRESSES[0]}:29400", "--rdzv-id=two"),
             *(f"--local-addr={address}", f"--rdzv-conf=is_host={int(address == ADDRESSES[0])}"),
             *("--no-python", "mt-train"),
         ]
-        own = [f"run_dir={folder}/two", f"cache_dir={folder}/cache"]
-        processes.append(
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, *torchrun, *settings(corpus, "two")[2:], *own],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=env,
-                start_new_session=True,
-            )
-        )
+        command = ["ip", "netns", "exec", name, *torchrun]
+        more = [f"run_dir={folder}/two", f"cache_dir={folder}/cache"]
+        env = {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "GLOO_SOCKET_IFNAME": CABLE,
+        }
+        running.append(start(corpus, "two", command, *more, **env))
     try:
         run_dir = corpus / f"node {ADDRESSES[0]}" / "two"
-        wait_until(processes[0], lambda: checkpoints(run_dir))
-        os.kill(worker(processes[1].pid), signal.SIGKILL)
-        ended = [end(process) for process in processes]
+        running[0].wait_for(lambda: bool(checkpoints(run_dir)))
+        os.kill(worker(running[1].pid), signal.SIGKILL)
+        ended = [each.wait() for each in running]
     finally:
-        for process in processes:
+        for each in running:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(each.pid, signal.SIGKILL)
     assert [status for status, _, _ in ended] == [0, 0], ended
     assert ended[0][1]  # the scores
     assert not ended[1][1]

@@ -12,14 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.forked_ranks import fork_ranks
-from support.launched_runs import MT_TRAIN, checkpoints, end, records, settings, start
-from support.training_runs import Running
+from support.launched_runs import MT_TRAIN, checkpoints, records, start
+from support.stores import random_store
 
 from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
-from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
@@ -31,25 +30,15 @@ CPU = torch.device("cpu")
 UPDATES = {
     # Chunks of pairs in the update, maximum tokens of either side in one forward pass.
     "one part on each rank": ([range(13), range(13, 30)], 10**6),
-    "several parts, differently many on each rank": ([range(13), range(13, 30)], 21),
+    "several parts, differently many on each rank": ([range(13), range(13, 30)], 14),
     "fewer pairs than ranks": ([range(5, 6)], 10**6),
 }
-
-
-def pairs() -> TokenStore:
-    rng = np.random.default_rng(0)
-
-    def side() -> Side:
-        lengths = rng.integers(1, 12, 30)
-        return Side.from_lists([[*rng.integers(4, V, n - 1).tolist(), 3] for n in lengths])
-
-    return TokenStore(side(), side())
 
 
 def gradients(world: World, update: str) -> dict[str, torch.Tensor]:
     """The gradients of an update shared by the ranks, its loss, and this rank's part sizes."""
     chunks, max_tokens = UPDATES[update]
-    store = pairs()
+    store = random_store(31, V)
     indices = tuple(np.array(chunk) for chunk in chunks)
     targets = sum(int(store.tgt.lengths[chunk].sum()) for chunk in indices)
     torch.manual_seed(1)
@@ -191,28 +180,35 @@ def check_same_curves(one: Path, two: Path, updates: Sequence[int], validated: l
             assert [r[key] for r in found] == pytest.approx([r[key] for r in expected], rel=1e-4)
 
 
-def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
-    corpus: Path, tmp_path: Path
+def test_other_numbers_of_ranks_continue_a_run_under_our_launcher_and_torchrun(
+    corpus: Path,
 ) -> None:
-    """One process; two until Ctrl-C; then two under torchrun, resuming to the end."""
-    printed, _ = Running("train", settings(corpus, "one"), tmp_path / "one").done()
+    """Two ranks until Ctrl-C, one until SIGTERM, then two under torchrun: as one trains alone."""
+    printed, _ = start(corpus, "one", "train").done()
 
     run_dir = corpus / "two"
-    argv = [*settings(corpus, "two"), "distributed.processes=2"]
-    launcher = Running("train", argv, tmp_path / "two")
+    launcher = start(corpus, "two", "train", "distributed.processes=2")
     launcher.wait_for(lambda: bool(checkpoints(run_dir)))
     launcher.send(signal.SIGINT)  # the ranks have left its process group
     status, out, err = launcher.wait()
     assert (status, out) == (130, "")
     assert "Traceback" not in err
     assert err.count("same command") == 1  # only rank 0 prints
-    stopped_at = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
-    assert stopped_at == records(run_dir, "train")[-1]["step"]  # no update is lost
+    stopped_at = last_update(run_dir)
     assert 20 <= stopped_at < 50
 
+    recorded = (run_dir / "metrics.jsonl").stat().st_size
+    alone = start(corpus, "two", "train")
+    alone.wait_for(lambda: (run_dir / "metrics.jsonl").stat().st_size > recorded)
+    alone.send(signal.SIGTERM)
+    status, _, err = alone.wait()
+    assert status == 143
+    assert f"resuming after update {stopped_at}" in err
+    assert stopped_at < last_update(run_dir) < 50
+    stopped_at = last_update(run_dir)
+
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", MT_TRAIN]
-    status, out, err = end(start(corpus, "two", torchrun))
-    assert status == 0, err
+    out, err = start(corpus, "two", torchrun).done()
     assert f"resuming after update {stopped_at}" in err
     assert len(out.splitlines()) == len(printed.splitlines())  # only rank 0 prints
 
@@ -223,28 +219,33 @@ def test_two_processes_train_as_one_under_our_launcher_and_torchrun(
     assert [s["segments"] for s in scores[1]] == [5] * len(scores[0])
 
 
+def last_update(run_dir: Path) -> int:
+    """The update of the last checkpoint of a run that was stopped, which is also recorded."""
+    step = int(checkpoints(run_dir)[-1].name.removeprefix("step_"))
+    assert step == records(run_dir, "train")[-1]["step"]  # no update is lost
+    return step
+
+
 @pytest.mark.parametrize(
-    ("both", "together"),
+    ("name", "both", "command", "together"),
     [
-        # Pairs sampled from many shards, as if the corpus were too large to be planned as a whole.
-        pytest.param(
+        (  # pairs sampled from many shards, as if the corpus were too large for one plan
+            "shards",
             ["data.window_pairs=16", "train.batch_tokens=60", "tokenizer.sampling=0.1"],
+            "train",
             [],
-            id="shards",
         ),
         # Buffers of a fixed shape, each layer a separate graph, as on several GPUs.
-        pytest.param([], ["train.compile=true"], id="compiled", marks=pytest.mark.slow),
+        pytest.param("compiled", [], [MT_TRAIN], ["train.compile=true"], marks=pytest.mark.slow),
     ],
 )
 def test_two_processes_train_as_one(
-    corpus: Path, tmp_path: Path, both: list[str], together: list[str]
+    corpus: Path, name: str, both: list[str], command: str | list[str], together: list[str]
 ) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    short = ["train.max_steps=20", "train.validate_every=10", "train.max_tokens_per_device=120"]
-    argv = [*settings(corpus, "one"), *short, *both, f"run_dir={one}"]
-    Running("train", argv, tmp_path / "output").done()
-    argv = [*short, *both, *together, "distributed.processes=2", f"run_dir={two}"]
-    status, _, err = end(start(corpus, "two", [MT_TRAIN], *argv))
-    assert status == 0, err
+    one, two = f"{name} by one", f"{name} by two"
+    more = ["train.max_steps=20", "train.validate_every=10", "train.max_tokens_per_device=120"]
+    more += both
+    start(corpus, one, "train", *more).done()
+    _, err = start(corpus, two, command, *more, *together, "distributed.processes=2").done()
     assert not together or "compiled" in err
-    check_same_curves(one, two, range(1, 21), [10, 20])
+    check_same_curves(corpus / one, corpus / two, range(1, 21), [10, 20])

@@ -14,8 +14,6 @@ import triton.language as tl
 from torch import Tensor
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, _convert_float
 
-from transformer_mt.batch import CuSeqlens
-from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.kernels.short_attention import short_attention
 
 H, D, P = 2, 64, 0.3
@@ -58,20 +56,17 @@ def ours(
 
 
 def reference(
-    q: Tensor, k: Tensor, v: Tensor, keys: Sequence[int], causal: bool, mask: Tensor | None
+    q: Tensor, k: Tensor, v: Tensor, keys: Sequence[int], causal: bool, mask: Tensor
 ) -> Tensor:
-    if mask is None:
-        longest = max(*QUERIES, *keys)
-        sides = CuSeqlens(ends(QUERIES), longest), CuSeqlens(ends(keys), longest)
-        return varlen_attention(q, k, v, *sides, causal)
+    """The formula, with the mask of dropout."""
     parts = zip(q.split(QUERIES), k.split(keys), v.split(keys), mask.split(QUERIES), strict=True)
     outputs = []
-    for q_i, k_i, v_i, kept in parts:
+    for q_i, k_i, v_i, dropout in parts:
         scores = torch.einsum("qhd,khd->qhk", q_i, k_i) / D**0.5
         if causal:
             later = torch.ones(len(q_i), len(k_i)).triu(1).bool()
             scores = scores.masked_fill(later[:, None], -torch.inf)
-        weights = scores.softmax(-1) * kept[..., : len(k_i)] / (1 - P)
+        weights = scores.softmax(-1) * dropout[..., : len(k_i)]
         outputs.append(torch.einsum("qhk,khd->qhd", weights, v_i))
     return torch.cat(outputs)
 
@@ -91,12 +86,12 @@ def errors(dtype: torch.dtype, causal: bool, p: float) -> list[float]:
     """Of the output and the gradients of query, key and value: maximum, relative to the largest."""
     keys = QUERIES if causal else KEYS
     *qkv, grad = inputs(dtype, keys)
-    mask = kept_weights(keys, causal, 1) if p else None
+    mask = kept_weights(keys, causal, 1) / (1 - P) if p else torch.ones(len(grad), H, max(keys))
     q, k, v = leaves = [x.detach().requires_grad_() for x in qkv]
     out = ours(q, k, v, keys, causal, p)
     found = [out, *torch.autograd.grad(out, leaves, grad)]
     q, k, v = leaves = [x.detach().double().requires_grad_() for x in qkv]
-    out = reference(q, k, v, keys, causal, mask)
+    out = reference(q, k, v, keys, causal, mask.double())
     wanted = [out, *torch.autograd.grad(out, leaves, grad.double())]
     return [float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, wanted, strict=True)]
 

@@ -88,12 +88,15 @@ def test_the_step_of_several_ranks_and_of_the_other_attention_kernel(
     short = run("compiled_step.py", guard, tmp_path, 1, "short")
     assert short["stats"]["unique_graphs"] == 1
     assert not apart["breaks"] | short["breaks"]
-    compiled = run("ptx.py", tmp_path)
-    assert not compiled["errors"]
-    assert len(compiled["kernels"]) > 40
-    attention = [k for name, k in compiled["kernels"].items() if name.startswith("_")]
-    assert all(kernel["wgmma"] for kernel in attention)  # on matrix units
-    assert len(attention) == 6
+
+
+@pytest.mark.slow
+def test_the_kernels_of_attention_compile_and_use_matrix_units() -> None:
+    found = run("ptx.py")
+    assert len(found) == 6
+    for case, instructions in found.items():
+        assert isinstance(instructions, int), (case, instructions)
+        assert instructions > 0, case
 
 
 def test_attention_for_short_sequences_equals_the_reference_and_pytorchs_operator_checks() -> None:

@@ -1,7 +1,7 @@
 """What only a GPU can show. Skipped where there is none; ``scripts/bench/gpu.sh`` runs it."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,10 @@ from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt.batch import IGNORE_INDEX, CuSeqlens, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
-from transformer_mt.data.batching.plan import BatchPlan
+from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.batching.static_batches import (
     BufferShape,
     buffered_batches,
@@ -67,6 +67,16 @@ def text(pairs: int = 4000, longest: int = 60) -> TokenStore:
     return TokenStore(side(lengths), side(others))
 
 
+@pytest.fixture(scope="module")
+def plan() -> BatchPlan:
+    return BatchPlan(text(), 4000, 1)
+
+
+@pytest.fixture(scope="module")
+def shape(plan: BatchPlan) -> BufferShape:
+    return plan_buffers(plan, 5000)
+
+
 def use_kernel(trained: Transformer, kernel: str) -> Transformer:
     """The model with this kernel of attention."""
     for layer in trained.modules():
@@ -85,6 +95,55 @@ def model(seed: int = 1, config: ModelConfig = CONFIG) -> Transformer:
     return made
 
 
+def new_step(trained: Transformer, precision: str = "bf16", *, compiled: bool = False) -> TrainStep:
+    return TrainStep(trained, OptimizerConfig(), 0.1, precision, World(GPU), compiled=compiled)
+
+
+Parts = Callable[[GlobalBatch], Sequence[Batch]]
+
+
+def buffered(shape: BufferShape) -> Parts:
+    """Fixed buffers of an update, as for the compiled step."""
+    return lambda batch: [part.pin_memory() for part in buffered_batches(batch, shape)]
+
+
+def exact(max_tokens: int = 10**6) -> Parts:
+    """Micro-batches of an update, without dummies."""
+    return lambda batch: micro_batches(batch, max_tokens)
+
+
+def curve(
+    step: TrainStep, plan: BatchPlan, updates: Iterable[int], parts: Parts, lr: float = 1e-3
+) -> list[float]:
+    """The loss of each update."""
+    losses = []
+    for number in updates:
+        batch = plan[number]
+        result = step(parts(batch), batch.num_targets, lr, number)
+        losses.append(result.loss.item() / batch.num_targets)
+    return losses
+
+
+def random_sources(number: int) -> list[list[int]]:
+    rng = np.random.default_rng(3)
+    return [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, number)]
+
+
+def search(
+    trained: Transformer,
+    sources: Sequence[Sequence[int]],
+    limits: Sequence[int],
+    beam_size: int = 4,
+) -> list[list[Hypothesis]]:
+    """Beam search on the device of the model."""
+    device = trained.embedding.weight.device
+    with torch.inference_mode():
+        steps = ModelStep([trained], Packed.from_sequences(sources).to(device), beam_size)
+        return beam_search(
+            steps, limits, beam_size=beam_size, alpha=0.6, bos=BOS, eos=EOS, device=device
+        )
+
+
 @pytest.mark.parametrize("kernel", ["flash", "short"])
 @pytest.mark.parametrize(("pairs", "longest"), [(60, 60), (20, 250)])
 def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(
@@ -97,8 +156,8 @@ def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(
     max_length = 64 if longest < 64 else 256
     shape = BufferShape(src_tokens=2560, tgt_tokens=2560, max_length=max_length, parts=1)
     (buffer,) = fill(store, everyone, shape)
-    exact = collate(store, [everyone])
-    loss, _ = smoothed_cross_entropy(on_cpu(exact), on_cpu.embedding.weight, exact.tgt_out, 0.1)
+    batch = collate(store, [everyone])
+    loss, _ = smoothed_cross_entropy(on_cpu(batch), on_cpu.embedding.weight, batch.tgt_out, 0.1)
     loss.backward()
     buffer = buffer.to(GPU)
     with torch.autocast("cuda", torch.bfloat16):
@@ -164,17 +223,16 @@ def test_changing_a_pair_does_not_change_others_bit_for_bit() -> None:
         assert torch.equal(old, new) == (i != 7)
 
 
-def test_compiled_step_compiles_once_without_synchronization_and_learns() -> None:
-    store = text()
-    plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(plan, 5000)
+def test_compiled_step_compiles_once_without_synchronization_and_learns(
+    plan: BatchPlan, shape: BufferShape
+) -> None:
     trained = model().to(GPU)
     trained.embedding.reserve(shape.max_length)
-    step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=True)
+    step, parts = new_step(trained, compiled=True), buffered(shape)
     losses = []
     for number in range(60):
         batch = plan[number]
-        buffers = [b.pin_memory() for b in buffered_batches(batch, shape)]
+        buffers = parts(batch)
         torch.cuda.set_sync_debug_mode("error" if number >= 5 else "default")
         result = step(buffers, batch.num_targets, 2e-3, number)
         torch.cuda.set_sync_debug_mode("default")
@@ -186,140 +244,87 @@ def test_compiled_step_compiles_once_without_synchronization_and_learns() -> Non
     assert values[-1] < values[0] - 0.3
 
 
-def test_losses_of_the_compiled_step_equal_the_eager_step() -> None:
-    store = text()
-    plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(plan, 5000)
-    curves = []
-    for compiled in (False, True):
-        trained = model().to(GPU)
-        step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=compiled)
-        curve = []
-        for number in range(20):
-            batch = plan[number]
-            parts = buffered_batches(batch, shape) if compiled else micro_batches(batch, 10**6)
-            result = step(parts, batch.num_targets, 1e-3, number)
-            curve.append(result.loss.item() / batch.num_targets)
-        curves.append(curve)
+def test_losses_of_the_compiled_step_equal_the_eager_step(
+    plan: BatchPlan, shape: BufferShape
+) -> None:
+    curves = [
+        curve(new_step(model().to(GPU), compiled=compiled), plan, range(20), parts)
+        for compiled, parts in ((False, exact()), (True, buffered(shape)))
+    ]
     assert curves[1] == pytest.approx(curves[0], rel=1e-2)
 
 
 def test_layers_compiled_separately_under_ddp_equal_the_eager_step(
-    monkeypatch: pytest.MonkeyPatch,
+    plan: BatchPlan, shape: BufferShape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on several GPUs, with one; layers are larger than DDP's first bucket of 1 MiB."""
     config = ModelConfig(d_model=256, d_ff=1024, num_heads=4, num_encoder_layers=2,
                          num_decoder_layers=2, dropout=0.0)  # fmt: skip
-    store = text()
-    plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(plan, 5000)
+    models = [model(config=config).to(GPU) for _ in range(2)]
+    expected = curve(new_step(models[0]), plan, range(12), exact())
+
     compile_for = LossModule.compile_for
-    curves = []
-    for alone in (True, False):
-        trained = model(config=config).to(GPU)
-        trained.embedding.reserve(shape.max_length)
-        if not alone:
-            store_of_ranks = dist.HashStore()  # type: ignore[attr-defined]
-            backend = "nccl" if GPU.type == "cuda" else "gloo"
-            dist.init_process_group(backend, store=store_of_ranks, rank=0, world_size=1)
-            monkeypatch.setattr(LossModule, "compile_for", lambda self, _: compile_for(self, 2))
-            monkeypatch.setattr(
-                World,
-                "data_parallel",
-                lambda _, module: DistributedDataParallel(module, gradient_as_bucket_view=True),
-            )
-        try:
-            step = TrainStep(
-                trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=not alone
-            )
-            curve = []
-            for number in range(12):
-                batch = plan[number]
-                parts = (
-                    micro_batches(batch, 10**6)
-                    if alone
-                    else [b.pin_memory() for b in buffered_batches(batch, shape)]
-                )
-                result = step(parts, batch.num_targets, 1e-3, number)
-                curve.append(result.loss.item() / batch.num_targets)
-        finally:
-            if not alone:
-                dist.destroy_process_group()
-        curves.append(curve)
-    assert curves[1] == pytest.approx(curves[0], rel=1e-2)
-    assert curves[0][-1] < curves[0][0] - 0.1
+    monkeypatch.setattr(LossModule, "compile_for", lambda self, _: compile_for(self, 2))
+    monkeypatch.setattr(
+        World,
+        "data_parallel",
+        lambda _, module: DistributedDataParallel(module, gradient_as_bucket_view=True),
+    )
+    store_of_ranks = dist.HashStore()  # type: ignore[attr-defined]
+    backend = "nccl" if GPU.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store_of_ranks, rank=0, world_size=1)
+    try:
+        models[1].embedding.reserve(shape.max_length)
+        found = curve(new_step(models[1], compiled=True), plan, range(12), buffered(shape))
+    finally:
+        dist.destroy_process_group()
+    assert found == pytest.approx(expected, rel=1e-2)
+    assert expected[-1] < expected[0] - 0.1
     # Encoder layer, decoder layer, loss; layers of one shape may or may not share a graph.
     assert 3 <= counters["stats"]["unique_graphs"] <= 5
     assert not counters["graph_break"]
 
 
-def test_validation_between_updates_does_not_recompile() -> None:
-    store, valid = text(), text(200)
-    plan = BatchPlan(store, 4000, 1)
-    shape = plan_buffers(plan, 5000)
+def test_validation_between_updates_does_not_recompile(plan: BatchPlan, shape: BufferShape) -> None:
+    valid = text(200)
     trained = model().to(GPU)
     trained.embedding.reserve(shape.max_length)
-    step = TrainStep(trained, OptimizerConfig(), 0.1, "bf16", World(GPU), compiled=True)
-    values = []
+    step, values = new_step(trained, compiled=True), []
     for number in range(9):
-        batch = plan[number]
-        step(buffered_batches(batch, shape), batch.num_targets, 2e-3, number)
+        curve(step, plan, [number], buffered(shape), 2e-3)
         if number % 4 == 3:
             trained.eval()
             with torch.compiler.set_stance("force_eager"):
                 found = validation_loss(LossModule(trained, 0.1, "bf16"), valid, 500, World(GPU))
-                sources = [[5, 6, 7, EOS], [8, EOS]]
-                with torch.inference_mode():
-                    steps = ModelStep([trained], Packed.from_sequences(sources).to(GPU), 4)
-                    limits = [10] * len(sources)
-                    beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
+                search(trained, [[5, 6, 7, EOS], [8, EOS]], [10, 10])
             trained.train()
             values.append(found["nll"])
     assert values[1] < values[0]
     assert counters["stats"]["unique_graphs"] == 1
 
 
-def test_fp16_with_loss_scaling_learns_as_well_as_bf16() -> None:
-    store = text()
-    plan = BatchPlan(store, 4000, 1)
-    curves = []
-    for precision in ("fp16", "bf16"):
-        step = TrainStep(model().to(GPU), OptimizerConfig(), 0.1, precision, World(GPU))
-        curve = []
-        for number in range(40):
-            batch = plan[number]
-            parts = micro_batches(batch, 1500)
-            result = step(parts, batch.num_targets, 1e-3, number)
-            curve.append(result.loss.item() / batch.num_targets)
-        curves.append(curve)
+def test_fp16_with_loss_scaling_learns_as_well_as_bf16(plan: BatchPlan) -> None:
+    curves = [
+        curve(new_step(model().to(GPU), precision), plan, range(40), exact(1500))
+        for precision in ("fp16", "bf16")
+    ]
     # An update or two may be skipped until the scale fits.
     assert curves[0][-1] == pytest.approx(curves[1][-1], rel=0.05)
     assert curves[0][-1] < curves[0][0] - 0.3
 
 
 def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
-    store = text(400)
-    plan = BatchPlan(store, 1000, 1)
-    optimizer = OptimizerConfig()
-
-    def updates(trained: Transformer, step: TrainStep, numbers: range) -> list[float]:
-        losses = []
-        for number in numbers:
-            batch = plan[number]
-            parts = micro_batches(batch, 600)
-            result = step(parts, batch.num_targets, 1e-3, number)
-            losses.append(result.loss.item() / batch.num_targets)
-        return losses
-
+    plan = BatchPlan(text(400), 1000, 1)
     trained = model().to(GPU)
-    step = TrainStep(trained, optimizer, 0.1, "bf16", World(GPU))
-    updates(trained, step, range(5))
+    step = new_step(trained)
+    curve(step, plan, range(5), exact(600))
     saved = ckpt.save_checkpoint(tmp_path, {"step": 5}, ckpt.snapshot(trained, step.state()))
-    expected = updates(trained, step, range(5, 10))
+    expected = curve(step, plan, range(5, 10), exact(600))
     other = model(seed=2).to(GPU)
-    other_step = TrainStep(other, optimizer, 0.1, "bf16", World(GPU))
+    other_step = new_step(other)
     ckpt.restore(saved, other, other_step.state())
-    assert updates(other, other_step, range(5, 10)) == pytest.approx(expected, rel=1e-3)
+    found = curve(other_step, plan, range(5, 10), exact(600))
+    assert found == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -336,15 +341,12 @@ def test_half_precision_logits_are_not_rounded(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
-    rng = np.random.default_rng(3)
-    sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 40)]
+    sources = random_sources(40)
     limits = [len(source) + 20 for source in sources]
     fast = for_inference(model().to(GPU).eval(), dtype)
-    found = []
+    best, found = search(fast, sources, limits), []
     with torch.inference_mode():
         src = Packed.from_sequences(sources).to(GPU)
-        steps = ModelStep([fast], src, 4)
-        best = beam_search(steps, limits, beam_size=4, alpha=0.6, bos=BOS, eos=EOS, device=GPU)
         for _ in range(2):
             draws = [[random.Random(10 * i + j) for j in range(3)] for i in range(len(sources))]
             found.append(
@@ -374,19 +376,12 @@ def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_translations_with_cuda_graphs_equal_the_cpu(beam_size: int) -> None:
     """In fp32, with sentences that finish at different steps."""
-    rng = np.random.default_rng(3)
-    sources = [[*rng.integers(4, V, n).tolist(), EOS] for n in rng.integers(1, 50, 300)]
+    sources = random_sources(300)
     limits = [len(source) + 20 for source in sources]
-
-    def translations(device: torch.device) -> list[list[Hypothesis]]:
-        with torch.inference_mode():
-            src = Packed.from_sequences(sources).to(device)
-            steps = ModelStep([model().to(device).eval()], src, beam_size)
-            return beam_search(
-                steps, limits, beam_size=beam_size, alpha=0.6, bos=BOS, eos=EOS, device=device
-            )
-
-    pairs = list(zip(translations(GPU), translations(torch.device("cpu")), strict=True))
+    on_gpu, on_cpu = (
+        search(model().to(device).eval(), sources, limits, beam_size) for device in (GPU, "cpu")
+    )
+    pairs = list(zip(on_gpu, on_cpu, strict=True))
     same = [ours[0].tokens == theirs[0].tokens for ours, theirs in pairs]
     assert np.mean(same) > 0.9  # rounding may decide a near tie
     for (ours, *_), (theirs, *_) in pairs:

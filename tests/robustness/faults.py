@@ -6,9 +6,9 @@
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command
 is run again until the run is finished. The run survives if its folder then equals the folder of an
 uninterrupted run bit for bit: the averaged weights, every checkpoint, the scores, and each record
-of metrics.jsonl except for times; no file is missing or left over. In between, the newest
-checkpoint must be intact, and the run must resume from it; a command that cannot resume must say
-why in one line and change nothing.
+of metrics.jsonl except for times; no file is missing or left over. In between, the run
+must resume from the newest checkpoint; a command that cannot resume must say why in one line and
+change nothing.
 
 Nine of ten starts are forked from a process that has imported PyTorch; the tenth is a real
 mt-train. The moments are random; --seed repeats their choice. Exit status 1: something was lost.
@@ -18,10 +18,8 @@ What, and how to repeat it, is on standard error, and the folders are kept.
 import argparse
 import math
 import os
-import platform
 import random
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -39,17 +37,17 @@ from lab import (
     Ended,
     Lab,
     Running,
-    checkpoints,
     contents,
     differences,
     is_writing,
     newest,
-    problems_of,
     progress,
     records,
 )
+from support.launched_runs import workers
+from support.training_runs import checkpoints
 from tabulate import tabulate
-from volume import MountError, Volume
+from volume import MountError, full, mounted, read_only
 
 REAL_SHARE = 0.1
 SIGNAL_LIMIT = 10.0
@@ -109,10 +107,10 @@ def aim(running: Running, target: str, rng: random.Random) -> bool:
     late = target in ("start-up", "averaging", "test scores")
     after = 0 if late else running.newest + CHECKPOINT_EVERY * rng.choice((0, 0, 1, 2))
     delay = rng.uniform(0, max_delay)
-    if not running.wait_for(lambda: progress(running.run_dir) >= after - 1 and reached(running)):
+    if not running.reaches(lambda: progress(running.run_dir) >= after - 1 and reached(running)):
         return False
     time.sleep(delay)
-    return running.is_alive()
+    return running.process.is_alive()
 
 
 def choose_phases(rng: random.Random) -> list[str]:
@@ -186,8 +184,6 @@ def signal_problems(running: Running, ended: Ended, number: int) -> list[str]:
         words.append(f"a traceback: {ended.err[-1500:]!r}")
     if number != signal.SIGKILL and ended.seconds > SIGNAL_LIMIT:
         words.append(f"took {ended.seconds:.0f} s to exit")
-    if found := checkpoints(running.run_dir):
-        words += problems_of(found[-1])
     return words
 
 
@@ -299,14 +295,12 @@ def cut_files(lab: Lab, rng: random.Random, left: int) -> Try:
 
 
 def disk_full(lab: Lab, rng: random.Random, left: int) -> Try:
-    with Volume(lab.folder / "disk") as volume:
-        run_dir = Path(shutil.copytree(lab.half(), volume.path / "run"))
-        sizes = map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values())
-        room = rng.randrange(sum(sizes))
-        volume.fill(room)
+    with mounted(lab.folder / "disk") as volume:
+        run_dir = Path(shutil.copytree(lab.half(), volume / "run"))
+        room = rng.randrange(sum(map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values())))
         attempt = Try(run_dir, Counter(["full"]), history=[f"{room:,} bytes free"])
-        attempt.problems += check_refusal(lab, run_dir, "No space left")
-        volume.free()
+        with full(volume, room):
+            attempt.problems += check_refusal(lab, run_dir, "No space left")
         attempt.problems += lab.finish(run_dir)
     return attempt
 
@@ -322,12 +316,12 @@ def file_limit(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-def read_only(lab: Lab, rng: random.Random, left: int) -> Try:
-    with Volume(lab.folder / "locked") as volume:
-        attempt = Try(volume.path / "run", Counter([("started", "new")[left % 2]]))
+def locked(lab: Lab, rng: random.Random, left: int) -> Try:
+    with mounted(lab.folder / "locked") as volume:
+        attempt = Try(volume / "run", Counter([("started", "new")[left % 2]]))
         if left % 2 == 0:
             shutil.copytree(lab.half(), attempt.run_dir)
-        with volume.read_only():
+        with read_only(volume):
             reason = "Read-only file system|Permission denied"
             attempt.problems += check_refusal(lab, attempt.run_dir, reason)
         attempt.problems += lab.finish(attempt.run_dir)
@@ -338,8 +332,6 @@ def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None
     """Problems with a run that cannot write: it must print one line and keep its checkpoints."""
     before = {path: checkpoint_bytes(path) for path in checkpoints(run_dir)}
     words = lab.start(run_dir, file_limit=limit).end().refusal(reason)
-    for path in checkpoints(run_dir):
-        words += problems_of(path)
     # A checkpoint written before the disk was full may have replaced the oldest.
     lost = [path.name for path in list(before)[-2:] if not path.exists()]
     words += [f"{name} was deleted" for name in lost]
@@ -381,91 +373,50 @@ def double_start(lab: Lab, rng: random.Random, left: int) -> Try:
 
 # Several ranks.
 
-TWO = "distributed.processes=2"
-STABLE = [
-    "model.dropout=0",  # dropout masks depend on the number of ranks
-    "schedule=inverse_sqrt",
-    "schedule.peak_lr=5e-3",  # low enough that rounding errors do not grow
-]
+TWO = ("distributed.processes=2", "distributed.timeout_minutes=0.2")
 
 
 def lost_launcher(lab: Lab, rng: random.Random, left: int) -> Try:
     """The launcher is killed; its workers must end, too."""
-    lab.expected(TWO)
+    lab.expected(*TWO)
     run_dir = lab.new_folder()
     attempt = Try(run_dir)
-    running = lab.start(run_dir, TWO, real=True)
+    running = lab.start(run_dir, *TWO, real=True)
     target = rng.choice(("updates", "checkpoint", "validation"))
     if aim(running, target, rng):
-        workers = running.workers()
-        attempt.problems += [] if workers else ["no workers were found"]
+        found = workers(running.pid)
+        attempt.problems += [] if found else ["no workers were found"]
         running.send(signal.SIGKILL)
         attempt.hits[phase(running)] += 1
         attempt.problems += signal_problems(running, running.end(), signal.SIGKILL)
-        attempt.problems += lab.finish(run_dir, TWO, real=True)
-        alive = [pid for pid in workers if Path(f"/proc/{pid}").exists()]
+        attempt.problems += lab.finish(run_dir, *TWO, real=True)
+        alive = [pid for pid in found if Path(f"/proc/{pid}").exists()]
         attempt.problems += [f"worker {pid} is still running" for pid in alive]
     return attempt
 
 
 def lost_rank(lab: Lab, rng: random.Random, left: int) -> Try:
-    """A worker is killed; the command itself must resume from the last checkpoint."""
-    lab.expected(TWO)
+    """A worker is killed or hangs; the command itself must resume from the last checkpoint."""
+    lab.expected(*TWO)
     run_dir = lab.new_folder()
     attempt = Try(run_dir)
-    running = lab.start(run_dir, TWO, real=True)
-    target = rng.choice(("updates", "checkpoint", "validation"))
-    if aim(running, target, rng) and (workers := running.workers()):
-        chosen = rng.randrange(len(workers))
-        os.kill(workers[chosen], signal.SIGKILL)
+    running = lab.start(run_dir, *TWO, real=True)
+    target = rng.choice(("checkpoint", "validation"))
+    if aim(running, target, rng) and (found := workers(running.pid)):
+        chosen = rng.randrange(len(found))
+        number, message = (
+            (signal.SIGKILL, f"worker {chosen} (process {found[chosen]}) was killed by SIGKILL"),
+            (signal.SIGSTOP, "lost the connection to another rank: "),
+        )[left % 2]
+        os.kill(found[chosen], number)
         attempt.hits[phase(running)] += 1
-        attempt.history.append(f"worker {chosen} of {len(workers)} killed")
+        attempt.history.append(f"{number.name} to worker {chosen} of {len(found)}")
+        ended = running.end()
+        if message not in ended.err or "Traceback" in ended.err:
+            attempt.problems.append(f"reported as {ended.err[-1500:]!r}")
     attempt.problems += running.end().expect(0)
-    attempt.problems += differences(contents(run_dir), lab.expected(TWO))
+    attempt.problems += differences(contents(run_dir), lab.expected(*TWO))
     return attempt
-
-
-def other_ranks(lab: Lab, rng: random.Random, left: int) -> Try:
-    """One rank, then two, then one: the same batches, and the same curve to rounding."""
-    run_dir = lab.new_folder()
-    attempt = Try(run_dir)
-    for ranks, until in ((1, 10), (2, 25)):
-        more = [*STABLE, f"distributed.processes={ranks}"]
-        running = lab.start(run_dir, *more, real=ranks > 1)
-        running.wait_for(partial(has_checkpoint, run_dir, until))
-        number = rng.choice((signal.SIGKILL, signal.SIGTERM))
-        running.send(number)
-        attempt.hits[f"after {ranks} rank{'s' * (ranks > 1)}"] += 1
-        attempt.problems += signal_problems(running, running.end(), number)
-    attempt.problems += lab.start(run_dir, *STABLE).end().expect(0)
-    curve, expected = (
-        found["metrics.jsonl"] for found in (contents(run_dir), lab.expected(*STABLE))
-    )
-    attempt.problems += curve_differences(curve, expected)
-    return attempt
-
-
-def has_checkpoint(run_dir: Path, step: int) -> bool:
-    return newest(run_dir) >= step
-
-
-def curve_differences(curve: list[dict[str, float]], expected: list[dict[str, float]]) -> list[str]:
-    """Differences between two curves beyond rounding."""
-    keys = ("step", "split", "loss", "nll", "lr", "grad_norm", "tokens")
-    if [r["step"] for r in curve] != [r["step"] for r in expected]:
-        return [f"{len(curve)} records instead of {len(expected)}, or of different updates"]
-    return [
-        f"{key} of update {want['step']} is {got.get(key)} instead of {want[key]}"
-        for got, want in zip(curve, expected, strict=True)
-        for key in keys
-        if key in want and not close(got.get(key), want[key])
-    ]
-
-
-def close(one: object, other: object) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= 1e-4 * max(abs(one), abs(other))
-    return one == other
 
 
 # Faults and results.
@@ -477,14 +428,13 @@ FAULTS: dict[str, tuple[Fault, int, str]] = {
     "two signals": (partial(stops, twice=True), 20, "exit 143, 130; identical"),
     "lost launcher": (lost_launcher, 5, "workers end; identical"),
     "lost rank": (lost_rank, 5, "restarted; identical"),
-    "other ranks": (other_ranks, 8, "same curve"),
     "damaged checkpoint": (damages, 24, "the one before it; identical"),
     "all damaged": (all_damaged, 4, "one line, exit 1"),
     "machine off": (machine_off, 24, "identical"),
     "files cut short": (cut_files, 12, "one line, or identical"),
     "disk full": (disk_full, 10, "one line, exit 1; then identical"),
     "file size limit": (file_limit, 10, "one line, exit 1; then identical"),
-    "read-only folder": (read_only, 4, "one line, exit 1; then identical"),
+    "read-only folder": (locked, 4, "one line, exit 1; then identical"),
     "double start": (double_start, 6, "one line, exit 1; first: same bits"),
 }
 
@@ -575,30 +525,11 @@ def report(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         where = ", ".join(f"{kind} {count}" for kind, count in row.hits.most_common())
-        outcome = row.outcome
-        if row.slowest:
-            outcome += f", within {row.slowest:.1f} s"
+        outcome = f"{row.outcome}, within {row.slowest:.1f} s" if row.slowest else row.outcome
         tried = row.hits.total()
-        lines.append(
-            [
-                row.fault,
-                f"{tried}",
-                f"{tried - row.lost}",
-                outcome,
-                f"not tried: {row.skipped}" if row.skipped else where,
-            ]
-        )
-    align = ("left", "right", "right", "left", "left")
-    table = tabulate(lines, head, tablefmt="pipe", colalign=align, disable_numparse=True)
-    return f"{heading()}\n\n{table}\n"
-
-
-def heading() -> str:
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        cpu = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[0]
-    command = shlex.join(["python", *sys.argv])
-    return f"$ {command}\n{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {cpu}"
+        where = f"not tried: {row.skipped}" if row.skipped else where
+        lines.append([row.fault, tried, tried - row.lost, outcome, where])
+    return tabulate(lines, head, tablefmt="pipe")
 
 
 def say(text: str) -> None:

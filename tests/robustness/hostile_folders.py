@@ -7,11 +7,13 @@ import json
 import math
 import os
 import pickle
+import re
 import shutil
 import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,10 @@ def link(path: Path, target: str) -> None:
     path.symlink_to(target)
 
 
+def link_to_itself(path: Path) -> None:
+    link(path, path.name)
+
+
 def unix_socket(path: Path) -> None:
     path.unlink()
     before = Path.cwd()
@@ -54,32 +60,26 @@ def unix_socket(path: Path) -> None:
 
 
 def sparse(path: Path, size: int = TERABYTE) -> None:
-    with path.open("r+b") as file:
+    with path.open("ab") as file:
         file.truncate(size)
 
 
-def setting(folder: Path, old: str, new: str) -> None:
+def setting(folder: Path, key: str, value: str) -> None:
     path = folder / CONFIG
-    text = path.read_text()
-    assert text.count(f"{old}\n") == 1, old
-    path.write_text(text.replace(f"{old}\n", f"{new}\n"))
+    text, number = re.subn(rf"(?m)^( *{key}: ).*", lambda old: old[1] + value, path.read_text())
+    assert number == 1, key
+    path.write_text(text)
 
 
 def config(folder: Path, text: str) -> None:
     with (folder / CONFIG).open("a") as file:
-        file.write(text)
+        file.write(f"{text}\n")
 
 
 def replace(path: Path, old: bytes, new: bytes) -> None:
     content = path.read_bytes()
     assert content.count(old) == 1, content.count(old)
     path.write_bytes(content.replace(old, new))
-
-
-def alias_bomb(folder: Path) -> None:
-    lines = ["x0: &x0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
-    lines += [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 30)]
-    config(folder, "\n".join(lines) + "\n")
 
 
 def header(folder: Path, entries: Any, size: int | None = None, data: int = 64) -> None:
@@ -121,12 +121,6 @@ def many_pieces(folder: Path) -> None:
         file.write(b"\x0a\x03\x0a\x01a" * 27_000_000)
 
 
-def nested_interpolations(folder: Path) -> None:
-    """Settings that would refer to one another 2^40 times."""
-    lines = [f'x{i}: "\\x24{{x{i + 1}}}\\x24{{x{i + 1}}}"' for i in range(40)]
-    config(folder, "\n".join([*lines, "x40: lol"]) + "\n")
-
-
 def header_of_nothing(folder: Path) -> None:
     """A sparse file of zeros, in which the header has no bytes."""
     header(folder, b"")
@@ -134,14 +128,14 @@ def header_of_nothing(folder: Path) -> None:
 
 
 def many_positions(folder: Path) -> None:
-    setting(folder, "  max_positions: 1024", "  max_positions: 10000000")
-    setting(folder, "  positions: sinusoidal", "  positions: learned")
+    setting(folder, "max_positions", "10000000")
+    setting(folder, "positions", "learned")
 
 
 def huge_but_consistent(folder: Path) -> None:
     """A sparse file that really has the weights of a model of two terabytes."""
-    setting(folder, "  d_model: 16", "  d_model: 100000")
-    setting(folder, "  d_ff: 32", "  d_ff: 100000")
+    setting(folder, "d_model", "100000")
+    setting(folder, "d_ff", "100000")
     entries, end = tensors(folder, "F32", {16: 100_000, 32: 100_000, 48: 300_000})
     header(folder, entries, data=0)
     sparse(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size + end)
@@ -160,89 +154,90 @@ class Payload:
         return os.system, ("touch HARMED",)
 
 
+NO_FILES: dict[str, Harm] = {
+    "FIFO": fifo,
+    "folder": folder,
+    "socket": unix_socket,
+    "link to itself": link_to_itself,
+    **{
+        f"link to {target}": partial(link, target=target)
+        for target in ("/dev/zero", "/dev/ptmx", "/nowhere")
+    },
+}
+SETTINGS = {
+    "d_model 100,000": ("d_model", "100000"),
+    "d_model 10^30": ("d_model", f"1{'0' * 30}"),
+    "d_model of 50,000 hexadecimal digits": ("d_model", f"0x{'f' * 50_000}"),
+    "a billion layers": ("num_encoder_layers", "1000000000"),
+    "200 layers": ("num_decoder_layers", "200"),
+    "a trillion positions": ("max_positions", "1000000000000"),
+    "a billion beams": ("beam_size", "1000000000"),
+    "endless translations": ("max_extra_tokens", str(10**18)),
+    "an interpolation in a setting": ("stage", r'"\u0024\x7boc.env:HOME}"'),
+    "an interpolation in base 64": ("stage", "!!binary JHtvYy5lbnY6SE9NRX0="),
+    "an interpolation after a million backslashes": (
+        "stage",
+        "'" + 1_000_000 * "\\" + "${oc.env:HOME}'",
+    ),
+}
+"""A setting and its value."""
+YAML = {
+    "configuration of 20 MB": "# comment\n" * 2_000_000,
+    "aliases that expand to 9^30 items": "\n".join(
+        ["x0: &x0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]"]
+        + [f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]" for i in range(1, 30)]
+    ),
+    "100,000 nested lists": "x: " + "[" * 100_000,
+    "50,000 nested block lists": "x:\n  " + "- " * 50_000 + "x",
+    "10,000 nested mappings": "x: " + "{a: " * 10_000 + "1" + "}" * 10_000,
+    "a Python object": "x: !!python/object/apply:os.system [touch HARMED]",
+    "an interpolation": "x: ${oc.env:HOME}",
+    "an interpolation in YAML's escapes": r'x: "\x24{oc.env:HOME}"',
+    "interpolations that refer to one another 2^40 times": "\n".join(
+        [rf'x{i}: "\x24{{x{i + 1}}}\x24{{x{i + 1}}}"' for i in range(40)] + ["x40: lol"]
+    ),
+    "a number of base 60": f"x: 1{':00' * 30_000}",
+    "control characters as a key": r'"\e[2J\e]0;harm\a\nline": 1',
+    "a key of 200,000 characters": f"? {'x' * 200_000}\n: 1",
+    "_target_ as a key": "_target_: os.system",
+}
+"""Text at the end of the configuration."""
+HEADERS: dict[str, dict[str, Any]] = {
+    "header of 2^63 bytes": {"entries": {}, "size": 2**63},
+    "header longer than the file": {"entries": {}, "size": 99_999_999},
+    "header of 100,000 tensors": {
+        "entries": {f"x{i}": entry("U8", [0], 0, 0) for i in range(100_000)},
+        "data": 0,
+    },
+    "header of 100,000 nested lists": {"entries": b'{"x":' + b"[" * 100_000},
+    "tensors that overlap": {
+        "entries": {"a": entry("F32", [8], 0, 32), "b": entry("F32", [8], 16, 48)}
+    },
+    "tensors beyond the end": {"entries": {"a": entry("F32", [10**9], 0, 4 * 10**9)}},
+    "sizes that overflow": {"entries": {"a": entry("F32", [2**40, 2**40], 0, 64)}},
+    "negative sizes": {"entries": {"a": entry("F32", [-4, -4], 0, 64)}},
+    "names with control characters": {
+        "entries": {"\x1b[2J\n" * 1000: entry("F32", [16], 0, 64)},
+    },
+}
+"""Headers of safetensors."""
 FOLDERS: dict[str, Harm] = {
-    # What is no file.
-    "FIFO as weights": lambda f: fifo(f / WEIGHTS),
-    "FIFO as configuration": lambda f: fifo(f / CONFIG),
-    "FIFO as vocabulary": lambda f: fifo(f / TOKENIZER),
-    "folder as weights": lambda f: folder(f / WEIGHTS),
-    "folder as configuration": lambda f: folder(f / CONFIG),
-    "folder as vocabulary": lambda f: folder(f / TOKENIZER),
-    "socket as vocabulary": lambda f: unix_socket(f / TOKENIZER),
-    "socket as weights": lambda f: unix_socket(f / WEIGHTS),
-    "weights linked to a terminal": lambda f: link(f / WEIGHTS, "/dev/ptmx"),
-    "vocabulary linked to /dev/zero": lambda f: link(f / TOKENIZER, "/dev/zero"),
-    "weights linked to /dev/zero": lambda f: link(f / WEIGHTS, "/dev/zero"),
-    "configuration linked to /dev/zero": lambda f: link(f / CONFIG, "/dev/zero"),
-    "vocabulary linked to /dev/urandom": lambda f: link(f / TOKENIZER, "/dev/urandom"),
-    "configuration linked to itself": lambda f: link(f / CONFIG, CONFIG),
-    "vocabulary linked to nothing": lambda f: link(f / TOKENIZER, "/nowhere"),
-    # Sizes.
+    **{
+        f"{file} is a {name}": lambda f, file=file, harm=harm: harm(f / file)  # type: ignore[misc]
+        for file in (CONFIG, TOKENIZER, WEIGHTS)
+        for name, harm in NO_FILES.items()
+    },
+    **{name: partial(setting, key=key, value=value) for name, (key, value) in SETTINGS.items()},
+    **{name: partial(config, text=text) for name, text in YAML.items()},
+    **{name: partial(header, **options) for name, options in HEADERS.items()},
+    "ten million learned positions": many_positions,
     "configuration of a terabyte": lambda f: sparse(f / CONFIG),
     "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
     "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
-    "vocabulary of 27 million pieces": many_pieces,
-    "configuration of 20 MB": lambda f: config(f, "# comment\n" * 2_000_000),
-    # Settings.
-    "d_model 100,000": lambda f: setting(f, "  d_model: 16", "  d_model: 100000"),
-    "d_model 10^30": lambda f: setting(f, "  d_model: 16", f"  d_model: 1{'0' * 30}"),
-    "d_model of 50,000 hexadecimal digits": lambda f: setting(
-        f, "  d_model: 16", f"  d_model: 0x{'f' * 50_000}"
-    ),
-    "a billion layers": lambda f: setting(
-        f, "  num_encoder_layers: 1", "  num_encoder_layers: 1000000000"
-    ),
-    "200 layers": lambda f: setting(f, "  num_decoder_layers: 1", "  num_decoder_layers: 200"),
-    "a trillion positions": lambda f: setting(
-        f, "  max_positions: 1024", "  max_positions: 1000000000000"
-    ),
-    "ten million learned positions": many_positions,
-    "a billion beams": lambda f: setting(f, "  beam_size: 4", "  beam_size: 1000000000"),
-    "endless translations": lambda f: setting(
-        f, "  max_extra_tokens: 5", f"  max_extra_tokens: {10**18}"
-    ),
-    # YAML.
-    "aliases that expand to 9^30 items": alias_bomb,
-    "100,000 nested lists": lambda f: config(f, "x: " + "[" * 100_000),
-    "50,000 nested block lists": lambda f: config(f, "x:\n  " + "- " * 50_000 + "x\n"),
-    "10,000 nested mappings": lambda f: config(f, "x: " + "{a: " * 10_000 + "1" + "}" * 10_000),
-    "a Python object": lambda f: config(f, "x: !!python/object/apply:os.system [touch HARMED]\n"),
-    "an interpolation": lambda f: config(f, "x: ${oc.env:HOME}\n"),
-    "an interpolation in YAML's escapes": lambda f: config(f, 'x: "\\x24{oc.env:HOME}"\n'),
-    "an interpolation in a setting": lambda f: setting(
-        f, "stage: train", 'stage: "\\u0024\\x7boc.env:HOME}"'
-    ),
-    "an interpolation in base 64": lambda f: setting(
-        f, "stage: train", "stage: !!binary JHtvYy5lbnY6SE9NRX0="
-    ),
-    "interpolations that are nested": nested_interpolations,
-    "an interpolation after a million backslashes": lambda f: setting(
-        f, "stage: train", "stage: '" + 1_000_000 * "\\" + "${oc.env:HOME}'"
-    ),
-    "a number of base 60": lambda f: config(f, f"x: 1{':00' * 30_000}\n"),
-    "control characters as a key": lambda f: config(f, '"\\e[2J\\e]0;harm\\a\\nline": 1\n'),
-    "a key of 200,000 characters": lambda f: config(f, f"? {'x' * 200_000}\n: 1\n"),
-    "_target_ as a key": lambda f: config(f, "_target_: os.system\n"),
-    # Headers of safetensors.
-    "header of 2^63 bytes": lambda f: header(f, {}, size=2**63),
     "header of 90 MB": header_of_90_megabytes,
-    "header longer than the file": lambda f: header(f, {}, size=99_999_999),
-    "header of 100,000 tensors": lambda f: header(
-        f, {f"x{i}": entry("U8", [0], 0, 0) for i in range(100_000)}, data=0
-    ),
-    "header of 100,000 nested lists": lambda f: header(f, b'{"x":' + b"[" * 100_000),
-    "tensors that overlap": lambda f: header(
-        f, {"a": entry("F32", [8], 0, 32), "b": entry("F32", [8], 16, 48)}
-    ),
-    "tensors beyond the end": lambda f: header(f, {"a": entry("F32", [10**9], 0, 4 * 10**9)}),
-    "sizes that overflow": lambda f: header(f, {"a": entry("F32", [2**40, 2**40], 0, 64)}),
-    "negative sizes": lambda f: header(f, {"a": entry("F32", [-4, -4], 0, 64)}),
-    "names with control characters": lambda f: header(
-        f, {"\x1b[2J\n" * 1000: entry("F32", [16], 0, 64)}
-    ),
+    "vocabulary of 27 million pieces": many_pieces,
     "data type that does not exist": lambda f: other_dtype(f, "F13"),
-    # Other contents.
     "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),
     "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(Payload())),
     "random bytes as vocabulary": lambda f: (f / TOKENIZER).write_bytes(os.urandom(9999)),
@@ -253,32 +248,25 @@ FOLDERS: dict[str, Harm] = {
 """Folders that no command may use: changes to a copy of ``MODEL``, by description."""
 
 
-SIDE_FILES = ("test.json", "run.json", "data/cleaning.json", "metrics.jsonl", "README.md")
-"""Files of a run folder that a model card and an export read if they can."""
+def every(harm: Harm, *names: str) -> Harm:
+    """Harm to several files of a run folder."""
+
+    def harms(folder: Path) -> None:
+        for name in names:
+            (folder / name).parent.mkdir(exist_ok=True)
+            harm(folder / name)
+
+    return harms
 
 
-def side_file(name: str, target: str) -> Harm:
-    def harm(folder: Path) -> None:
-        (folder / name).parent.mkdir(exist_ok=True)
-        link(folder / name, target)
-
-    return harm
-
-
-def empty_terabyte(folder: Path) -> None:
-    (folder / "test.json").touch()
-    sparse(folder / "test.json")
-
-
-EXPORTED: dict[str, Harm] = {
-    **{
-        f"{name} linked to {target}": side_file(name, target)
-        for name in SIDE_FILES
-        for target in ("/dev/zero", "/dev/ptmx", Path(name).name)
-    },
-    "FIFO as test.json": lambda f: fifo(f / "test.json"),
-    "FIFO as run.json": lambda f: fifo(f / "run.json"),
-    "test.json of a terabyte": empty_terabyte,
+SIDE_FILES = ("test.json", "run.json", "data/cleaning.json")
+"""Files of a run folder that a model card is made of."""
+LEFT_OUT: dict[str, Harm] = {
+    "FIFOs": every(fifo, *SIDE_FILES),
+    "links to /dev/zero": every(partial(link, target="/dev/zero"), *SIDE_FILES),
+    "links to a terminal": every(partial(link, target="/dev/ptmx"), *SIDE_FILES),
+    "links to themselves": every(link_to_itself, *SIDE_FILES, "metrics.jsonl", "README.md"),
+    "test.json of a terabyte": every(sparse, "test.json"),
     "test.json of 100,000 nested lists": lambda f: (f / "test.json").write_text("[" * 100_000),
     "test.json with control characters": lambda f: (f / "test.json").write_text(
         json.dumps([{"name": "BLEU", "score": 1, "signature": "\x1b[2J", "segments": 1}])
@@ -287,15 +275,13 @@ EXPORTED: dict[str, Harm] = {
         '{"starts": [{}, 1], "end": {"averaged_updates": ["\\u001b[2J"]}}'
     ),
 }
-"""Folders with a model that is good: ``mt-export format=hub`` must leave out the file, or refuse
-the folder in one line.
-"""
+"""Folders with a model that is good, of which ``mt-export format=hub`` must leave out the rest."""
 
 
 def make(name: str, to: Path) -> Path:
     """A copy of the model, harmed."""
     shutil.copytree(MODEL, to)
-    (FOLDERS | EXPORTED)[name](to)
+    (FOLDERS | LEFT_OUT)[name](to)
     return to
 
 

@@ -5,55 +5,35 @@ mt-train. Both are separate processes that are really killed. Nothing here depen
 of the trainer: only the run folder is inspected, as a user would.
 """
 
-import hashlib
 import json
-import multiprocessing
-import os
-import random
 import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+sys.path.append(str(Path(__file__).parents[1]))  # for faults.py as a program
+
+from support import training_runs
+from support.launched_runs import MT_TRAIN
+from support.training_runs import TIMEOUT, arguments, checkpoints, write_corpus
 
 from transformer_mt.training.metrics_log import TIME_KEYS
 
-TIMEOUT = 120.0
-"""Seconds after which a process counts as hanging."""
-STEPS, CHECKPOINT_EVERY, VALIDATE_EVERY, LOG_EVERY = 40, 5, 10, 2
-SETTINGS = [
-    "data=files",
-    "data.src_lang=en",
-    "data.tgt_lang=de",
-    "data.cleaning.max_tokens=64",
-    "tokenizer.vocab_size=290",
-    "model=tiny",
-    "model.d_model=16",
-    "model.d_ff=32",
-    "model.num_heads=2",
-    "model.num_encoder_layers=1",
-    "model.num_decoder_layers=1",
-    "schedule.warmup_steps=20",
+STEPS, CHECKPOINT_EVERY = 40, 5
+SETTINGS = (
     "train.precision=fp32",
-    "train.device=cpu",
-    "train.batch_tokens=200",
-    "train.max_tokens_per_device=120",  # two or three micro-batches per update
     f"train.max_steps={STEPS}",
     f"train.checkpoint_every={CHECKPOINT_EVERY}",
-    f"train.validate_every={VALIDATE_EVERY}",
-    f"train.log_every={LOG_EVERY}",  # every other checkpoint lies between two records
+    "train.validate_every=10",
+    "train.log_every=2",  # every other checkpoint lies between two records
     "train.average_checkpoints=3",
-    "decode.max_extra_tokens=5",
-]
+)
 RECIPES: list[tuple[str, ...]] = [
     (),
     ("train.clip_norm=1",),
@@ -87,11 +67,6 @@ def progress(run_dir: Path) -> int:
     return max((record["step"] for record in records(run_dir)), default=0)
 
 
-def checkpoints(run_dir: Path) -> list[Path]:
-    """The checkpoints, oldest first, including damaged ones."""
-    return sorted((run_dir / "checkpoints").glob("step_*"))
-
-
 def newest(run_dir: Path) -> int:
     """The step of the newest checkpoint, or 0."""
     return max((int(path.name.removeprefix("step_")) for path in checkpoints(run_dir)), default=0)
@@ -106,24 +81,6 @@ def is_writing(run_dir: Path) -> bool:
 def validations(run_dir: Path) -> list[int]:
     """The updates with a recorded validation."""
     return [record["step"] for record in records(run_dir) if record["split"] == "valid"]
-
-
-def problems_of(checkpoint: Path) -> list[str]:
-    """Problems of a checkpoint, found without the code of the package."""
-    try:
-        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        for name, checksum in state["sha256"].items():
-            if name == "state.json":  # without this entry
-                continue
-            if hashlib.sha256((checkpoint / name).read_bytes()).hexdigest() != checksum:
-                return [f"{checkpoint.name}/{name} does not match its checksum"]
-        for path in checkpoint.glob("*.safetensors"):
-            with safe_open(path, "numpy") as file:
-                for key in file.keys():  # noqa: SIM118 (not a dict)
-                    file.get_tensor(key)
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        return [f"{checkpoint.name} does not load: {error!r}"]
-    return []
 
 
 def contents(run_dir: Path) -> dict[str, Any]:
@@ -154,23 +111,8 @@ def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     """Descriptions of the differences."""
     words = [f"{name} is missing" for name in sorted(expected.keys() - found.keys())]
     words += [f"{name} is left over" for name in sorted(found.keys() - expected.keys())]
-    for name in sorted(expected.keys() & found.keys()):
-        if found[name] == expected[name]:
-            continue
-        words.append(f"{name} differs")
-        if name == "metrics.jsonl":
-            words[-1] += f": {first_difference(found[name], expected[name])}"
-    return words
-
-
-def first_difference(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> str:
-    """Describes the first difference between the records of two runs."""
-    for got, want in zip(found, expected, strict=False):
-        if got != want:
-            keys = [key for key in {**want, **got} if got.get(key) != want.get(key)]
-            parts = [f"{key} {got.get(key)} instead of {want.get(key)}" for key in keys]
-            return f"after update {want['step']} ({want['split']}) " + ", ".join(parts)
-    return f"{len(found)} records instead of {len(expected)}"
+    common = sorted(expected.keys() & found.keys())
+    return words + [f"{name} differs" for name in common if found[name] != expected[name]]
 
 
 # Processes.
@@ -209,7 +151,7 @@ class Ended:
         return words
 
 
-class Running:
+class Running(training_runs.Running):
     """A running mt-train.
 
     Args:
@@ -218,91 +160,33 @@ class Running:
         output: Folder for stdout and stderr.
         validations: The updates after which it validates, if known.
         real: Start the console script in a new session; otherwise fork.
-        file_limit: Maximum size of a file in bytes.
     """
 
     def __init__(
-        self,
-        argv: Sequence[str],
-        run_dir: Path,
-        output: Path,
-        validations: Sequence[int] = (),
-        *,
-        real: bool = False,
-        file_limit: int | None = None,
+        self, argv: list[str], run_dir: Path, output: Path, validations: Sequence[int], real: bool
     ):
         self.run_dir, self.real = run_dir, real
         self._validations = validations
-        self._output = output
-        self._log_before = _size(run_dir / "train.log")
+        log = run_dir / "train.log"
+        self._log_before = log.stat().st_size if log.exists() else 0
         self._before = _stamps(run_dir)
         self.newest = newest(run_dir)
-        output.mkdir()
-        for name in ("out", "err"):
-            (output / name).touch()
         self._since = time.monotonic()
-        self._popen: subprocess.Popen[bytes] | None = None
-        if real:
-            command = [str(Path(sys.executable).with_name("mt-train")), *argv]
-            with (output / "out").open("wb") as out, (output / "err").open("wb") as err:
-                self._popen = subprocess.Popen(
-                    command,
-                    stdout=out,
-                    stderr=err,
-                    stdin=subprocess.DEVNULL,
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    start_new_session=True,
-                )
-            self.pid = self._popen.pid
-        else:
-            context = multiprocessing.get_context("forkserver")
-            context.set_forkserver_preload(
-                [
-                    "transformer_mt.cli.main",
-                    "transformer_mt.jobs.train",
-                    "torch.utils.tensorboard",
-                    "torch._dynamo",
-                    "sacremoses",
-                ]
-            )
-            self._process = context.Process(target=_serve, args=(argv, output, file_limit))
-            self._process.start()
-            assert self._process.pid is not None
-            self.pid = self._process.pid
-            # Before that, a signal would hit the code of the server.
-            self.wait_for((output / "begins").exists)
-
-    def is_alive(self) -> bool:
-        return self._process.is_alive() if self._popen is None else self._popen.poll() is None
+        super().__init__([MT_TRAIN] if real else "train", argv, output, OMP_NUM_THREADS="1")
+        self.reaches(self.begins)
 
     def send(self, number: int) -> None:
-        """Sends a signal; no error if the process has ended."""
         self._since = time.monotonic()
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, number)
+        super().send(number)
 
     def end(self) -> Ended:
         """Waits for the end; kills the process after ``TIMEOUT`` seconds."""
-        late = False
-        if self._popen is None:
-            self._process.join(TIMEOUT)
-            if late := self._process.is_alive():
-                self._process.kill()
-                self._process.join()
-            status = self._process.exitcode
-        else:
-            try:
-                self._popen.wait(TIMEOUT)
-            except subprocess.TimeoutExpired:
-                late = True
-                self._popen.kill()
-            status = self._popen.wait()
-        seconds = time.monotonic() - self._since
-        out, err = ((self._output / name).read_text(errors="replace") for name in ("out", "err"))
-        if late:
-            return Ended(124, out, f"{err}\ntimeout: killed after {seconds:.0f} s", seconds)
+        try:
+            status, out, err = self.wait()
+        except AssertionError as late:
+            status, out, err = 124, "", str(late)
         assert status is not None
-        return Ended(status, out, err, seconds)
+        return Ended(status, out, err, time.monotonic() - self._since)
 
     def log(self) -> str:
         """The lines that this process has written to train.log."""
@@ -327,11 +211,11 @@ class Running:
         """Whether the last validation is recorded."""
         return validations(self.run_dir)[-1:] == list(self._validations[-1:])
 
-    def wait_for(self, condition: Callable[[], bool]) -> bool:
+    def reaches(self, condition: Callable[[], bool]) -> bool:
         """Waits until the condition holds; False if the process ends before."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
-            if not self.is_alive() or time.monotonic() > deadline:
+            if not self.process.is_alive() or time.monotonic() > deadline:
                 return False
             time.sleep(0.0005)
         return True
@@ -345,36 +229,6 @@ class Running:
         if self.newest and not found and "training:" in ended.err:
             words.append(f"started from scratch instead of after update {self.newest}")
         return words
-
-    def workers(self) -> list[int]:
-        """Process ids of the workers that this launcher has started."""
-        found = []
-        for task in Path(f"/proc/{self.pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
-        return found
-
-
-def _serve(argv: Sequence[str], output: Path, file_limit: int | None) -> None:
-    """Runs mt-train in a process that has imported its modules."""
-    import torch
-
-    from transformer_mt.cli.entry_points import train
-
-    torch.set_num_threads(1)
-    for number, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(output / name, os.O_WRONLY | os.O_APPEND), number)
-    if file_limit is not None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
-    sys.argv = ["mt-train", *argv]
-    (output / "begins").touch()
-    train()
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
 
 
 def _stamps(run_dir: Path) -> list[int]:
@@ -399,11 +253,7 @@ class Lab:
         self._validations: dict[tuple[str, ...], list[int]] = {}
         self._half: Path | None = None
         self._running: list[Running] = []
-        rng = random.Random(0)
-        for name, count in (("train", 300), ("valid", 24), ("test", 12)):
-            lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
-            text = "".join(f"{line}\t{line.upper()}\n" for line in lines)
-            (folder / f"{name}.tsv").write_text(text)
+        write_corpus(folder, pairs=300, valid=24, test=12)
 
     def new_folder(self) -> Path:
         self._folders += 1
@@ -414,16 +264,12 @@ class Lab:
     ) -> Running:
         """Starts mt-train with the shared settings and ``more``."""
         self._starts += 1
-        data = [
-            f"data.{part}=[{{tsv: {self.folder}/{part}.tsv}}]"
-            for part in ("train", "valid", "test")
-        ]
-        where = [f"run_dir={run_dir}", f"cache_dir={self.folder}/cache"]
         output = self.folder / f"output{self._starts:05d}"
-        argv = [*where, *SETTINGS, *data, *more]
-        self._running = [running for running in self._running if running.is_alive()]
-        steps = self._validations.get(more, [])
-        running = Running(argv, run_dir, output, steps, real=real, file_limit=file_limit)
+        argv = arguments(self.folder, run_dir, *SETTINGS, *more)
+        running = Running(argv, run_dir, output, self._validations.get(more, []), real)
+        if file_limit is not None:
+            resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        self._running = [running for running in self._running if running.process.is_alive()]
         self._running.append(running)
         return running
 
@@ -443,7 +289,7 @@ class Lab:
         if self._half is None:
             self._half = self.new_folder()
             running = self.start(self._half)
-            running.wait_for(lambda: newest(self._half or Path()) >= STEPS * 5 // 8)
+            running.reaches(lambda: newest(self._half or Path()) >= STEPS * 5 // 8)
             running.send(signal.SIGKILL)
             running.end()
         return Path(shutil.copytree(self._half, self.new_folder()))
@@ -458,6 +304,4 @@ class Lab:
     def close(self) -> None:
         """Kills all runs that are still going."""
         for running in self._running:
-            if running.is_alive():
-                running.send(signal.SIGKILL)
-                running.end()
+            running.process.kill()

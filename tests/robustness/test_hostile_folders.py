@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hostile_folders import CONFIG, EXPORTED, FOLDERS, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
+from hostile_folders import CONFIG, FOLDERS, LEFT_OUT, MODEL, TOKENIZER, WEIGHTS, fifo, link, make
 from support import fork_server
 from support.training_runs import Running, one_line_error
 
@@ -19,7 +19,6 @@ from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import load_model
 
-MODEL_FILES = (CONFIG, TOKENIZER, WEIGHTS)
 SECONDS = 60
 GROWTH = 2 * 2**30
 """Bytes of address space that a test may add."""
@@ -64,7 +63,7 @@ def test_folder_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "HARMED").exists()
 
 
-@pytest.mark.parametrize("name", ["FIFO as weights", "d_model 100,000"])
+@pytest.mark.parametrize("name", [f"{WEIGHTS} is a FIFO", "d_model 100,000"])
 def test_commands_refuse_it_too(name: str, tmp_path: Path) -> None:
     folder = str(make(name, tmp_path / "model"))
     with pytest.raises(InputError, match=r"model\.safetensors"):
@@ -95,20 +94,28 @@ def test_a_command_ends_with_one_line(name: str, command: str, tmp_path: Path) -
     assert not (tmp_path / "HARMED").exists()
 
 
-@pytest.mark.parametrize("name", EXPORTED)
+@pytest.mark.parametrize("name", LEFT_OUT)
 def test_an_export_leaves_out_what_is_harmful(name: str, tmp_path: Path) -> None:
     folder, output = make(name, tmp_path / "model"), tmp_path / "exported"
-    try:
-        export(ExportJob(model=str(folder), format="hub", output=str(output)))
-    except (InputError, OSError) as error:
-        assert_one_line(error)
-        assert not output.exists()
-        return
-    assert {path.name for path in output.iterdir()} <= {*MODEL_FILES, "README.md", "curves.png"}
+    export(ExportJob(model=str(folder), format="hub", output=str(output)))
+    model = {CONFIG, TOKENIZER, WEIGHTS}
+    assert {path.name for path in output.iterdir()} <= model | {"README.md", "curves.png"}
     assert load_model(output)[2] == load_model(MODEL)[2]
     card = (output / "README.md").read_text()
     assert card.replace("\n", "").isprintable()
     assert "## Scores" not in card
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/ptmx"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "README.md"])
+def test_an_export_does_not_read_a_device(
+    name: str, target: str, folder: Path, tmp_path: Path
+) -> None:
+    link(folder / name, target)
+    with pytest.raises((InputError, OSError)) as error:
+        export(ExportJob(model=str(folder), format="hub", output=str(tmp_path / "exported")))
+    assert_one_line(error.value)
+    assert not (tmp_path / "exported").exists()
 
 
 @pytest.fixture

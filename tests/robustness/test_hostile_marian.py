@@ -82,11 +82,11 @@ HARM: dict[str, tuple[Harm, str]] = {
     "missing tensors": (lambda f: save(f, weights()), "has no tensor model.encoder.layers.0"),
     "integers": (
         lambda f: save(f, {"model.shared.weight": torch.zeros(V, D, dtype=torch.int8)}),
-        "not a matrix of numbers",
+        "not a dense tensor",
     ),
     "sparse": (
         lambda f: save(f, {"model.shared.weight": torch.zeros(V, D).to_sparse()}),
-        "not a matrix of numbers|more than tensors",
+        "not a dense tensor|more than tensors",
     ),
     "absurd storage": (absurd_storage, "cannot read"),
     "sparse file": (sparse_file, "cannot read"),

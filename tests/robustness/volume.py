@@ -5,7 +5,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 
 SIZE = 4 * 2**20
 
@@ -14,50 +13,41 @@ class MountError(Exception):
     """This user cannot mount a file system on this machine."""
 
 
-class Volume:
+@contextmanager
+def mounted(path: Path) -> Iterator[Path]:
     """A file system in memory, mounted at ``path`` while the context lasts."""
+    path.mkdir(exist_ok=True)
+    _mount(path, "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
 
-    def __init__(self, path: Path):
-        self.path = path
-        self._ballast = path / "ballast"
 
-    def __enter__(self) -> "Volume":
-        self.path.mkdir(exist_ok=True)
-        self._mount("-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs")
-        return self
+@contextmanager
+def full(volume: Path, leave: int) -> Iterator[None]:
+    """Fills the file system except for ``leave`` bytes while the context lasts."""
+    state = os.statvfs(volume)
+    ballast = volume / "ballast"
+    ballast.write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - leave)))
+    yield
+    ballast.unlink()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
-    def fill(self, leave: int) -> None:
-        """Fills the file system except for ``leave`` bytes."""
-        state = os.statvfs(self.path)
-        self._ballast.write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - leave)))
+@contextmanager
+def read_only(volume: Path) -> Iterator[None]:
+    """Makes it read-only while the context lasts."""
+    _mount(volume, "-o", "remount,ro")
+    try:
+        yield
+    finally:
+        _mount(volume, "-o", "remount,rw")
 
-    def free(self) -> None:
-        """Frees the space again."""
-        self._ballast.unlink()
 
-    @contextmanager
-    def read_only(self) -> Iterator[None]:
-        """Makes it read-only while the context lasts."""
-        self._mount("-o", "remount,ro")
-        try:
-            yield
-        finally:
-            self._mount("-o", "remount,rw")
-
-    def _mount(self, *options: str) -> None:
-        try:
-            subprocess.run(
-                ["mount", *options, str(self.path)], check=True, capture_output=True, text=True
-            )
-        except FileNotFoundError:
-            raise MountError("there is no mount command") from None
-        except subprocess.CalledProcessError as error:
-            raise MountError(f"mount: {error.stderr.strip()}") from None
+def _mount(path: Path, *options: str) -> None:
+    try:
+        subprocess.run(["mount", *options, str(path)], check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise MountError("there is no mount command") from None
+    except subprocess.CalledProcessError as error:
+        raise MountError(f"mount: {error.stderr.strip()}") from None

@@ -3,9 +3,11 @@
 import json
 import os
 import random
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import torch
 
 from support import fork_server
-from support.forked_ranks import free_port
+from support.forked_ranks import rank_environments
 from transformer_mt.cli import entry_points
 
 TIMEOUT = 180.0
@@ -43,26 +45,40 @@ RECIPE = [
 
 
 def _serve(
-    module: str, argv: list[str], out: Path, cwd: Path, stdin: Path | None, env: dict[str, str]
+    command: str | Sequence[str],
+    argv: list[str],
+    out: Path,
+    cwd: Path,
+    stdin: Path | None,
+    env: dict[str, str],
 ) -> None:
-    """Runs a command in a process that has imported its modules."""
+    """Runs a command in a process that has imported its modules, or becomes a program."""
     os.chdir(cwd)
     os.environ.update(env)
-    torch.set_num_threads(1)
+    os.dup2(os.open(stdin or os.devnull, os.O_RDONLY), 0)
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(out / name, os.O_WRONLY), number)
-    if stdin is not None:
-        os.dup2(os.open(stdin, os.O_RDONLY), 0)
-    sys.argv = [module, *argv]
-    getattr(entry_points, module)()
+    if isinstance(command, str):
+        torch.set_num_threads(1)
+        sys.argv = [command, *argv]
+        (out / "begins").touch()
+        getattr(entry_points, command)()
+    else:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        (out / "begins").touch()
+        os.execvp(command[0], [*command, *argv])
 
 
 class Running:
-    """A running command (train, translate, evaluate or export), forked from the server."""
+    """A running command (train, translate, evaluate or export), forked from the server.
+
+    It may also be a program, which is then a new process, in a session of its own.
+    """
 
     def __init__(
         self,
-        module: str,
+        command: str | Sequence[str],
         argv: list[str],
         out: Path,
         cwd: Path | None = None,
@@ -74,19 +90,30 @@ class Running:
             (out / name).touch()
         self._out = out
         self.process: ForkServerProcess = fork_server.context().Process(
-            target=_serve, args=(module, argv, out, cwd or Path.cwd(), stdin, env)
+            target=_serve, args=(command, argv, out, cwd or Path.cwd(), stdin, env)
         )
         self.process.start()
 
-    def send(self, number: int) -> None:
+    @property
+    def pid(self) -> int:
         assert self.process.pid is not None
-        os.kill(self.process.pid, number)
+        return self.process.pid
+
+    def begins(self) -> bool:
+        """Whether it runs its own code: before that, a signal would hit the code of the server."""
+        return (self._out / "begins").exists()
+
+    def send(self, number: int) -> None:
+        """Sends a signal; no error if the process has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
     def wait(self) -> tuple[int | None, str, str]:
         """Exit status (minus the number of a signal that killed it), stdout, stderr."""
         self.process.join(TIMEOUT)
         if self.process.is_alive():
             self.process.kill()
+            self.process.join()
             raise AssertionError(f"timeout; {(self._out / 'err').read_text()}")
         status = self.process.exitcode
         return status, (self._out / "out").read_text(), (self._out / "err").read_text()
@@ -111,11 +138,9 @@ Start = Callable[..., Running]
 
 def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
     """Starts a command on several ranks, with the environment that torchrun gives them."""
-    env = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "localhost"}
-    env["MASTER_PORT"] = str(free_port())
-    ranks = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
     return [
-        Running(module, argv, folder / f"rank{each['RANK']}", None, None, **each) for each in ranks
+        Running(module, argv, folder / f"rank{rank}", None, None, **env)
+        for rank, env in enumerate(rank_environments(size))
     ]
 
 
@@ -134,15 +159,12 @@ def write_corpus(
         (folder / f"{name}.tsv").write_text(text)
 
 
-def data_settings(folder: Path, run_dir: Path) -> list[str]:
-    """The corpus of a folder, which has the cache as well, and the folder of the run."""
+def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
+    """Settings of a run on the corpus of a folder, which has the cache as well."""
     data = [f"data.{part}=[{{tsv: {folder}/{part}.tsv}}]" for part in ("train", "valid", "test")]
     languages = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
-    return [f"run_dir={run_dir}", f"cache_dir={folder}/cache", *languages, *data]
-
-
-def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
-    return [*data_settings(folder, run_dir), *MODEL, *RECIPE, *more]
+    where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
+    return [*where, *languages, *data, *MODEL, *RECIPE, *more]
 
 
 def one_line_error(result: tuple[int | None, str, str]) -> str:

@@ -114,8 +114,8 @@ def test_an_incomplete_copy_in_the_cache_is_not_used(
     ("reference", "message"),
     [
         ("hf://no-org/nothing", r"hf://no-org/nothing does not exist or is private"),
-        (f"hf://{NAME}@v9", r"@v9: there is no such revision"),
-        (f"hf://{NAME}@{'0' * 40}", r"@0{40}: there is no such revision"),
+        (f"hf://{NAME}@v9", r"@v9: there is no such branch"),
+        (f"hf://{NAME}@{'0' * 40}", r"@0{40}: there is no such branch"),
         ("hf://some-org/gated", r"gated.*accept its conditions at http"),
         ("hf://some-org/bert", r"not a model of transformer_mt: it has no config\.yaml$"),
         ("hf://bert", r"write hf://ORG/NAME or hf://ORG/NAME@REVISION"),

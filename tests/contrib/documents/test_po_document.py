@@ -111,8 +111,8 @@ def test_what_has_no_translation_stays() -> None:
     [
         (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
         (b"/etc/hostname", r"Syntax error in po file \(line 1\)"),
-        (b"\xff", "not valid UTF-8: convert it, msgconv"),
-        (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it, msgconv"),
+        (b"\xff", "not valid UTF-8: convert it with msgconv"),
+        (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it with msgconv"),
         (HEADER.replace(": de", ": fr").encode(), "Language is fr, but the model translates to de"),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_model_without_a_test_set(model: Path, folder: Path, error: Error) -> 
     assert str(folder / "ref") in error(model=str(model))
     change_data(model, test=[])
     message = error(model=str(model))
-    assert message.startswith(f"{model} has no test set, or no longer its files: set testset=NAME")
+    assert message.startswith(f"{model} has no test set, or its files are gone: set testset=NAME")
 
 
 def test_settings_are_chosen_on_the_validation_set(

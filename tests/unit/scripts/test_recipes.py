@@ -350,7 +350,7 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "a").write_text("mine"), "a is not of this recipe: move it, or choose"),
+        (lambda f: (f / "a").write_text("mine"), "not made by this recipe: move it, or choose"),
         (lambda f: (f / "in").unlink(), "cannot read in: No such file or directory\n"),
     ],
     ids=["a file of the user's own", "no input"],
@@ -367,7 +367,7 @@ def test_files_that_stop_the_steps(
 def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: Program) -> None:
     status, _, err = run("fail")
     assert (status, starts(folder)) == (3, "a")
-    assert "The same command resumes here." in err
+    assert "run the same command again to resume with this step" in err
     assert run()[0] == 0  # nothing was made by the failed command
     assert starts(folder) == "aab"
 
