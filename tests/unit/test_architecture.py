@@ -1,4 +1,4 @@
-"""Architecture: imports point down, nothing is unsafe.
+"""Architecture: imports point down without circles, nothing is unsafe.
 
 Every rule is a function from source text to violations, so that it is tested on text that breaks
 it before it is trusted on the package.
@@ -7,8 +7,10 @@ it before it is trusted on the package.
 import ast
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from os.path import commonprefix
 from pathlib import Path
 
 import pytest
@@ -216,6 +218,57 @@ def test_package_keeps_the_rule(rule: Rule) -> None:
         for violation in violations(rule, path.read_text("utf-8"), path.relative_to(ROOT))
     ]
     assert not found, "\n".join(found)
+
+
+def circles(sources: Mapping[Path, str]) -> list[str]:
+    """Circles of imports among the files and folders of each folder, one for each such folder.
+
+    Args:
+        sources: Text of each file, by its path.
+    """
+    names = {path.relative_to(ROOT).with_suffix("").parts: path for path in sources}
+    imports: dict[tuple[str, ...], dict[str, set[str]]] = {}
+    for name, path in names.items():
+        if name == ("transformer_mt", "__init__"):  # the public API, which imports from all layers
+            continue
+        for _, imported in imported_names(parsed(sources[path]), ".".join(name[:-1])):
+            parts = imported.split(".")
+            modules = [(*parts[:n], *end) for n in range(len(parts), 0, -1) for end in INSIDE]
+            other = next((module for module in modules if module in names), name)
+            common = commonprefix([name, other])  # noqa: RUF071, of tuples
+            if other != name:
+                edges = imports.setdefault(common, {})
+                edges.setdefault(name[len(common)], set()).add(other[len(common)])
+    found = []
+    for folder, edges in imports.items():
+        try:
+            TopologicalSorter(edges).prepare()
+        except CycleError as error:
+            found.append(f"{'/'.join(folder)}: {' ← '.join(error.args[1])}")
+    return found
+
+
+INSIDE: list[tuple[str, ...]] = [(), ("__init__",)]
+"""What may follow a dotted name of a module in the path of its file."""
+
+
+def test_no_imports_form_a_circle() -> None:
+    found = circles({path: path.read_text("utf-8") for path in SOURCES})
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        {"p/a.py": "from p import b", "p/b.py": "def f():\n    from p.a import x"},
+        {"p/__init__.py": "from p.a import x", "p/a.py": "import p"},
+        {"p/a.py": "import q.c", "q/b.py": "from p.d import x", "q/c.py": "", "p/d.py": ""},
+        {"p/a.py": "import p.q.b", "p/q/b.py": "from .. import a"},
+        {"a.py": "import b", "b.py": "import c", "c.py": "from a import f"},
+    ],
+)
+def test_a_circle_is_seen(sources: dict[str, str]) -> None:
+    assert len(circles({ROOT / path: text for path, text in sources.items()})) == 1
 
 
 def test_every_module_belongs_to_a_layer() -> None:
