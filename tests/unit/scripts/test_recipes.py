@@ -177,7 +177,7 @@ def test_cleaned_lines_are_translated_whole(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["--keep", "95"], "not a share"), ([], "pip install ctranslate2")]
+    ("arguments", "message"), [(["--keep", "95"], "must be above 0 and at most 1"), ([], "pip install ctranslate2")]
 )
 def test_what_distillation_needs(
     arguments: list[str], message: str, program: Program, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +350,7 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "a").write_text("mine"), "not made by this recipe: move it, or choose"),
+        (lambda f: (f / "a").write_text("mine"), "a was not made by this recipe: move it, or choose"),
         (lambda f: (f / "in").unlink(), "cannot read in: No such file or directory\n"),
     ],
     ids=["a file of the user's own", "no input"],
@@ -460,7 +460,7 @@ def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     status, _, err = pair("in", "out.jsonl", "c.tsv")
     assert status == 1
-    assert "out.jsonl, line 8: it translates another line" in err
+    assert "out.jsonl, line 8: its source is not line 8 of" in err
     (tmp_path / "out.jsonl").write_text("{}\n" * 40)
     assert "line 1: not a line of mt-translate" in pair("in", "out.jsonl", "c.tsv")[2]
     assert "format=jsonl" in pair("in", "in", "c.tsv", "--keep", "0.5")[2]

@@ -460,3 +460,19 @@ def test_layers_and_loss_have_the_precision_and_the_kernel_of_an_earlier_start(
     feed_forward = run.model.config.d_ff
     assert used >= {(torch.bfloat16, size) for size in (feed_forward, V)}
     assert {dtype for dtype, _ in used} == {torch.bfloat16}
+
+
+def test_all_ranks_split_an_update_by_the_memory_of_the_smallest_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = replace(DATA, cleaning=CleaningConfig(max_tokens=20))
+
+    def final(name: str, **config: Any) -> dict[str, Tensor]:
+        trainer(tmp_path / name, data=data, max_steps=6, **config).run()
+        return weights(tmp_path / name)
+
+    small, large = final("small", max_tokens_per_device=20), final("large")
+    monkeypatch.setattr(World, "gather", lambda _, value: [value, 20])
+    shared = final("shared")
+    assert_equal(shared, small)  # parts of the same size draw the same dropout masks
+    assert not torch.equal(shared["embedding.weight"], large["embedding.weight"])
