@@ -177,7 +177,8 @@ def test_cleaned_lines_are_translated_whole(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), [(["--keep", "95"], "must be above 0 and at most 1"), ([], "pip install ctranslate2")]
+    ("arguments", "message"),
+    [(["--keep", "95"], "must be above 0 and at most 1"), ([], "pip install ctranslate2")],
 )
 def test_what_distillation_needs(
     arguments: list[str], message: str, program: Program, monkeypatch: pytest.MonkeyPatch
@@ -350,7 +351,10 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda f: (f / "a").write_text("mine"), "a was not made by this recipe: move it, or choose"),
+        (
+            lambda f: (f / "a").write_text("mine"),
+            "a was not made by this recipe: move it, or choose",
+        ),
         (lambda f: (f / "in").unlink(), "cannot read in: No such file or directory\n"),
     ],
     ids=["a file of the user's own", "no input"],
