@@ -70,8 +70,8 @@ def test_100_updates_compile_once_and_equal_the_eager_step() -> None:
     assert mine[-20:].mean() < mine[:20].mean() - 0.5  # it learns
 
 
-@torch._dynamo.config.patch(recompile_limit=1)
-def test_dropout_depends_on_the_seed_of_each_update() -> None:
+def test_dropout_depends_on_the_seed_of_each_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     plan = BatchPlan(STORE, 100, 1)
     shape = plan_buffers(plan, 160)
     buffers, targets = buffered_batches(plan[0], shape), plan[0].num_targets
