@@ -85,6 +85,7 @@ def test_unknown_names_and_missing_packages_are_one_line(
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     (tmp_path / "mlflow").mkdir()  # a folder is not a package
     for name in ("wandb", "mlflow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
         with pytest.raises(InputError, match=rf"pip install {name}$"):
             check_installed([name])
     with pytest.raises(InputError, match="trackers='wandbb' is not one of: tensorboard, "):
