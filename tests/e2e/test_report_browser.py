@@ -12,7 +12,7 @@ from support.browser import Browser, needs_browser
 
 from transformer_mt.contrib.report.attention import Attention, Weights
 from transformer_mt.contrib.report.pages import attention_page, report_page
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 
 pytestmark = needs_browser
 
@@ -74,7 +74,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = evaluate_systems(
         dict(zip((f"/x/{name}" for name in NAMES), (one, two), strict=True)),
         TestSet(references={HOSTILE[1]: reference}, source=source),
-        Settings(bootstrap=50, metrics=["bleu", "chrf"]),
+        ScoreSettings(bootstrap=50, metrics=["bleu", "chrf"]),
     )
     curves = [
         {"step": 10 * i, "split": split, "loss": 5 / i, "ppl": 90 / i, "lr": 0.001}

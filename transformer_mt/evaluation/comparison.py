@@ -57,7 +57,7 @@ def load_testset(name: str, langs: str) -> TestSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ScoreSettings:
     """Metrics and tests to compute: the settings of ``mt-eval`` of the same names."""
 
     metrics: Sequence[str] = metrics.DEFAULT
@@ -98,7 +98,7 @@ class Evaluation:
 
     systems: list[System]
     test: TestSet
-    settings: Settings
+    settings: ScoreSettings
 
     @property
     def has_tests(self) -> bool:
@@ -107,7 +107,7 @@ class Evaluation:
 
 
 def evaluate_systems(
-    systems: Mapping[str, Sequence[str]], test: TestSet, settings: Settings
+    systems: Mapping[str, Sequence[str]], test: TestSet, settings: ScoreSettings
 ) -> Evaluation:
     """Scores of every system, given by the path of its file or model, compared with the first.
 
@@ -152,11 +152,11 @@ class _Group(NamedTuple):
     """Name and translations of each system."""
     references: list[list[str]]
     source: list[str] | None
-    settings: Settings
+    settings: ScoreSettings
     """With the target language of the tag."""
 
 
-def _groups(systems: Sequence[System], test: TestSet, settings: Settings) -> Iterator[_Group]:
+def _groups(systems: Sequence[System], test: TestSet, settings: ScoreSettings) -> Iterator[_Group]:
     sets, source = list(test.references.values()), test.source
     groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
     for tag, lines in groups.items():

@@ -23,7 +23,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import (
     Evaluation,
-    Settings,
+    ScoreSettings,
     TestSet,
     evaluate_systems,
     load_testset,
@@ -108,7 +108,7 @@ class Evaluator:
                 return
         yield self.to_string(self.evaluate())
 
-    def evaluate(self, settings: Settings | None = None) -> Evaluation:
+    def evaluate(self, settings: ScoreSettings | None = None) -> Evaluation:
         """Scores of the model or of the files, computed at the first call.
 
         Args:
@@ -152,11 +152,11 @@ class Evaluator:
                 progress.update(start + len(chunk))
         return translations
 
-    def score(self, hypotheses: Mapping[str, Sequence[str]], settings: Settings) -> Evaluation:
+    def score(self, hypotheses: Mapping[str, Sequence[str]], settings: ScoreSettings) -> Evaluation:
         """Scores of translations of the test set, by system, compared with the first."""
         return evaluate_systems(hypotheses, self.test, settings)
 
-    def settings(self, **defaults: Any) -> Settings:
+    def settings(self, **defaults: Any) -> ScoreSettings:
         """Metrics and tests to compute; what the job leaves open is taken from ``defaults``.
 
         Raises:
@@ -173,7 +173,7 @@ class Evaluator:
         if self._data is not None:
             tgt_lang = tgt_lang or self._data.tgt_lang
             chosen["normalization"] = self._data.normalization
-        settings = Settings(tgt_lang=tgt_lang, **chosen)
+        settings = ScoreSettings(tgt_lang=tgt_lang, **chosen)
         for name in settings.names:  # a missing tokeniser is reported before the work
             settings.metric(name)
         return settings

@@ -24,7 +24,7 @@ from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.jobs import resume, run_folder
@@ -253,7 +253,7 @@ def _test(
         tags=tokenizer.tags,
         languages=job.data.tags,
     )
-    settings = Settings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)
+    settings = ScoreSettings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)
     (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     for message in system.diagnostics:
         log.warning("warning: test set: %s", message)

@@ -22,7 +22,7 @@ from transformer_mt.contrib.report.charts import (
 )
 from transformer_mt.contrib.report.pages import changes, report_page
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.training.metrics_log import read_records
 
 REFERENCE = ["Ein Hund läuft.", "Zwei Katzen <b>schlafen</b> & träumen.", "</script>", "Bern"]
@@ -60,7 +60,7 @@ class Page(HTMLParser):
 
 def report(systems: dict[str, list[str]], **more: Any) -> Page:
     test = TestSet(references={"ref.de": REFERENCE}, source=more.pop("source", None))
-    settings = Settings(metrics=["bleu", "chrf"], bootstrap=50)
+    settings = ScoreSettings(metrics=["bleu", "chrf"], bootstrap=50)
     return Page(report_page(evaluate_systems(systems, test, settings), **more))
 
 

@@ -15,7 +15,7 @@ from support.scoring import perturbed, python, score
 from transformer_mt.evaluation import comparison
 from transformer_mt.evaluation.comparison import (
     Evaluation,
-    Settings,
+    ScoreSettings,
     TestSet,
     evaluate_systems,
     short_names,
@@ -30,7 +30,7 @@ def evaluated(
     systems: dict[str, list[str]], references: list[list[str]], **settings: Any
 ) -> Evaluation:
     test = TestSet(references={f"ref{i}": lines for i, lines in enumerate(references)})
-    return evaluate_systems(systems, test, Settings(**settings))
+    return evaluate_systems(systems, test, ScoreSettings(**settings))
 
 
 def comparisons(evaluation: Evaluation) -> dict[tuple[str, str], Score]:

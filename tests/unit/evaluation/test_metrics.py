@@ -14,7 +14,7 @@ from sacrebleu.metrics.ter import TER
 from support.paths import MULTI30K
 from support.scoring import perturbed, python, score
 
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT, default_protocols, split_compounds
 from transformer_mt.evaluation.scores import Score, to_json
 
@@ -41,7 +41,7 @@ def with_intervals(
     hypotheses: list[str], references: list[list[str]], **settings: Any
 ) -> list[Score]:
     test = TestSet(references={str(i): lines for i, lines in enumerate(references)})
-    return evaluate_systems({"": hypotheses}, test, Settings(**settings)).systems[0].scores
+    return evaluate_systems({"": hypotheses}, test, ScoreSettings(**settings)).systems[0].scores
 
 
 def protocol_score(

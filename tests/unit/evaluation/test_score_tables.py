@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from transformer_mt.evaluation.comparison import Evaluation, Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import (
+    Evaluation,
+    ScoreSettings,
+    TestSet,
+    evaluate_systems,
+)
 from transformer_mt.evaluation.score_tables import to_text
 
 REFERENCE = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt.", "Er las das Buch."]
@@ -17,7 +22,7 @@ SYSTEMS = {
 def evaluation(**settings: Any) -> Evaluation:
     test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
     settings = {"tgt_lang": "de", "bootstrap": 20, **settings}
-    return evaluate_systems(SYSTEMS, test, Settings(**settings))
+    return evaluate_systems(SYSTEMS, test, ScoreSettings(**settings))
 
 
 @pytest.mark.parametrize("metrics", [["bleu"], ["bleu", "chrf", "chrf++", "ter"]])
@@ -50,7 +55,7 @@ def test_star_means_a_significant_difference() -> None:
     lines = [f"Satz Nummer {i} ist kurz." for i in range(40)]
     bad = [line.replace("kurz", "lang") for line in lines]
     test = TestSet(references={"r": lines})
-    settings = Settings(metrics=["chrf"], bootstrap=100)
+    settings = ScoreSettings(metrics=["chrf"], bootstrap=100)
     text = to_text(evaluate_systems({"bad": bad, "good": lines, "same": bad}, test, settings))
     assert "│ 100.00 *" in text
     assert text.count(" *") == 1 + 1  # the good system, and the note

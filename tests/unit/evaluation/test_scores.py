@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.scoring import perturbed, score
 
-from transformer_mt.evaluation.comparison import Settings, TestSet, evaluate_systems
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.metrics import DEFAULT
 from transformer_mt.evaluation.scores import read_scores, to_json, to_text
 
@@ -22,7 +22,7 @@ REFERENCE = [
 def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
     metrics = [*DEFAULT, "chrf++", "paper", "lowercase_tokens"]
     rows = score(REFERENCE, [REFERENCE], tgt_lang="de", metrics=metrics)
-    settings = Settings(tgt_lang="de", metrics=metrics, protocols=[], bootstrap=bootstrap)
+    settings = ScoreSettings(tgt_lang="de", metrics=metrics, protocols=[], bootstrap=bootstrap)
     evaluation = evaluate_systems({"x": REFERENCE}, TestSet(references={"r": REFERENCE}), settings)
     lines = to_text(evaluation.systems[0].scores).splitlines()
     assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)

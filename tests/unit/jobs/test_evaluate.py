@@ -36,7 +36,7 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
-from transformer_mt.evaluation.comparison import Settings, TestSet
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet
 from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.jobs.evaluate import Evaluator
@@ -224,7 +224,7 @@ def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
     assert [row["system"] for row in rows] == ["bad", "good"]
     baseline, other = (row["scores"] for row in rows)
     test = TestSet(references={"ref": REFERENCE})
-    settings = Settings(bootstrap=1000)
+    settings = ScoreSettings(bootstrap=1000)
     expected = comparison.evaluate_systems({"bad": BAD, "good": GOOD}, test, settings)
     for score, item in zip(other, expected.systems[1].scores, strict=True):
         assert (score["name"], score["baseline"]) == (item.name, "bad")
