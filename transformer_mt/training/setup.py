@@ -15,6 +15,7 @@ from transformer_mt.kernels.choice import (
     require_short_attention,
     should_compile,
 )
+from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 
@@ -58,6 +59,18 @@ def agreed_kernels(job: TrainJob, recorded: Kernels | None, world: World) -> tup
     if config.attention_kernel == "short":
         require_short_attention(job.model, device, compiled)
     return kernels, compiled
+
+
+def agreed_max_tokens(job: TrainJob, vocab_size: int, compiled: bool, world: World) -> int:
+    """Maximum tokens of either side in one forward pass, the same on all ranks.
+
+    It is what the smallest GPU can hold. Ranks that split an update into parts of different sizes
+    would train on some of its pairs twice, and on others never.
+    """
+    max_tokens = job.train.max_tokens_per_device or default_max_tokens(
+        job.model, world.device, vocab_size if compiled else None
+    )
+    return min(world.gather(max_tokens))
 
 
 def reserve_positions(

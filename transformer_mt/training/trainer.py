@@ -22,7 +22,6 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.kernels.choice import Kernels
-from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
@@ -32,6 +31,7 @@ from transformer_mt.training.monitor import MetricSums, Monitor, log_start
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_kernels,
+    agreed_max_tokens,
     final_model,
     initial_model,
     reserve_positions,
@@ -101,12 +101,7 @@ class Trainer:
         self.model = initial_model(job, tokenizer, device, resuming=resuming)
         self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
-        compiled_vocab = self.model.vocab_size if compiled else None
-        max_tokens = config.max_tokens_per_device or default_max_tokens(
-            job.model, device, compiled_vocab
-        )
-        # The least of all GPUs: ranks that split an update differently would not share all of it.
-        self._max_tokens = min(world.gather(max_tokens))
+        self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self._batches = BatchIterator(
             job, self._train, data.sampler, self._max_tokens, compiled, world
