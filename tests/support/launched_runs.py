@@ -1,14 +1,12 @@
 """mt-train on a corpus and a model that take seconds, on any number of ranks."""
 
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from support import training_runs
-from support.training_runs import TIMEOUT, Running, arguments
+from support.training_runs import Running, arguments
 from support.training_runs import checkpoints as checkpoints
 from support.training_runs import records as records
 
@@ -45,14 +43,6 @@ def start(corpus: Path, name: str, command: str | Sequence[str], *more: str, **e
     output = Path(tempfile.mkdtemp(dir=corpus)) / "output"
     argv = [*settings(corpus, name), *more]
     return Running(command, argv, output, None, None, OMP_NUM_THREADS="1", **env)
-
-
-def wait_until(process: subprocess.Popen[str], condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def workers(launcher: int) -> list[int]:

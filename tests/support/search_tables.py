@@ -49,12 +49,8 @@ def reference_search(
     eos: int,
     early_stop: bool,
     margin: float = 0,
-    tensor2tensor: bool = False,
 ) -> list[Hypothesis]:
     """Plain-Python beam search of one sentence as ``beam_search`` describes it.
-
-    With ``tensor2tensor``, finished hypotheses come from all 2W candidates of a step, and their
-    number does not end the search.
 
     Raises:
         TiedError: Two candidates that matter differ by no more than ``margin``.
@@ -70,14 +66,14 @@ def reference_search(
         ]
         candidates.sort(reverse=True)
         refuse_ties([log_prob for log_prob, _, _ in candidates[: 2 * beam_size + 1]], margin)
-        for log_prob, prefix, word in candidates[: beam_size * (1 + tensor2tensor)]:
+        for log_prob, prefix, word in candidates[:beam_size]:
             if word == eos:
                 hypothesis = Hypothesis(list(prefix), log_prob, score(log_prob, prefix, alpha))
                 finished.append(hypothesis)
         alive = [(value, (*prefix, word)) for value, prefix, word in candidates if word != eos]
         alive = alive[:beam_size]
         finished.sort(key=lambda h: -h.score)
-        if not alive or (len(finished) >= beam_size and not tensor2tensor):
+        if not alive or len(finished) >= beam_size:
             break
         if early_stop and len(finished) >= nbest:
             longest = (0,) * max_length
