@@ -77,7 +77,7 @@ def test_items_are_read_a_few_ahead() -> None:
     assert num_read < 20
 
 
-UNFINISHED = """
+UNFINISHED = r"""
 from functools import partial
 from transformer_mt.data.store.workers import map_ordered, run_in_process
 from transformer_mt.errors import InputError
@@ -87,7 +87,7 @@ import os, time
 from multiprocessing.connection import Connection
 def half(connection, message):
     os.write(connection.fileno(), bytes(message[: len(message) // 2]))
-    print("started", flush=True)
+    os.write(1, b"started\\n")  # in one piece, as two workers write
     time.sleep(600)
 Connection._send = half
 ''')
