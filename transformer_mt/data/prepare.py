@@ -134,77 +134,122 @@ def prepare(job: TrainJob) -> Prepared:
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid = read_all(data.valid, data, cache_dir)
     test = read_all(data.test, data, cache_dir)
-    identities = list(map(fingerprint, data.train))
-    text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
-
-    def local_data() -> DataConfig:
-        return replace(data, train=local_sources(data.train, data, cache_dir))
-
-    of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
-    filters = {name: getattr(data.cleaning, name) for name in of_text}
-    candidates, drawn = dict[str, list[Pair]](), list(held_out.sizes(data).items())
-    if drawn:
-        entry = cache_dir / f"held-out-{cache.key(text, filters, drawn)}"
-        cache.build_once(entry, lambda to: held_out.find_candidates(local_data(), to))
-        candidates = held_out.read_candidates(data, entry)
-    vocabulary = existing_vocabulary(job)
-    if vocabulary is None:
-        irrelevant = ("sampling", "joint") if job.tokenizer.joint else ("sampling",)
-        sizes = {k: v for k, v in asdict(job.tokenizer).items() if k not in irrelevant}
-        entry = cache_dir / f"tokenizer-{cache.key(text, filters, sizes, *drawn)}"
-        excluded = held_out_hashes(chain.from_iterable(candidates.values()), data, data.tags)
-
-        def learn(to: Path) -> None:
-            _learn_vocabulary(replace(job, data=local_data()), excluded, to)
-
-        cache.build_once(entry, learn)
-        vocabulary = entry / run_layout.TOKENIZER if job.tokenizer.joint else entry
-    elif missing := missing_tags(data, Tokenizer.load(vocabulary).tags):
-        entry = cache_dir / f"tokenizer-{cache.key(vocabulary_checksum(vocabulary), missing)}"
-        cache.build_once(entry, partial(add_tags, vocabulary, missing))
-        vocabulary = entry
-    try:
-        tokenizer = Tokenizer.load(vocabulary)  # an invalid one, too, is reported before encoding
-    except InputError as error:
-        if not vocabulary.is_relative_to(cache_dir):
-            raise
-        folder = vocabulary if vocabulary.is_dir() else vocabulary.parent
-        raise InputError(f"{error}: delete the folder {folder}; it will be built again") from None
-    require(
-        tokenizer.is_joint or job.model.tied_embeddings != "all",
-        f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
-        "or none",
-    )
-    for tag in data.tags:
-        check_tag(tag, tokenizer.tags)
-    chosen = held_out.choose(data, candidates, tokenizer) if drawn else {}
+    steps = _Preparation(job, cache_dir)
+    candidates = steps.candidates()
+    vocabulary = steps.vocabulary(candidates)
+    tokenizer = steps.tokenizer(vocabulary)
+    chosen = held_out.choose(data, candidates, tokenizer) if candidates else {}
     valid, test = chosen.get("valid", valid), chosen.get("test", test)
-    excluded = frozenset[int]()
-    if data.cleaning.drop_held_out:
-        excluded = held_out_hashes([*valid, *test], data, tokenizer.tags)
-    checksum = vocabulary_checksum(vocabulary)
-    settings = [asdict(data.cleaning), data.window_pairs, checksum, sorted(excluded)]
-    corpus = cache_dir / f"corpus-{cache.key(text, token_store.FORMAT, settings)}"
-
-    def encode(to: Path) -> None:
-        unfinished = cache.intermediate_dir(corpus)
-        _encode_corpus(EncodeChunk(local_data(), vocabulary, unfinished, excluded), to)
-
-    cache.build_once(corpus, encode)
-    train, sampler = Corpus.load(corpus), None
-    if (strength := job.tokenizer.sampling) or data.augment != "none":
-        noise = None if data.augment == "none" else resolve_name(SOURCE_NOISES[data.augment])
-        normalizer, seed = Normalizer.of(data), job.train.seed
-        longest = train.sample.max_length  # of all shards
-        sampler = PairSampler(vocabulary, normalizer, noise, strength, seed, longest)
-    checksums = {
-        "corpus": train.fingerprint,
-        "valid": cache.key(valid),
-        "test": cache.key(test),
-    }
+    dropped = [*valid, *test] if data.cleaning.drop_held_out else []
+    corpus = steps.corpus(vocabulary, held_out_hashes(dropped, data, tokenizer.tags))
+    train = Corpus.load(corpus)
+    checksums = {"corpus": train.fingerprint, "valid": cache.key(valid), "test": cache.key(test)}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
+    sampler = _sampler(job, vocabulary, train)
     return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
+
+
+class _Preparation:
+    """The steps of ``prepare``, each of which finds its result in the cache or builds it there."""
+
+    def __init__(self, job: TrainJob, cache_dir: Path):
+        self._job, self._data, self._cache_dir = job, job.data, cache_dir
+        data, identities = job.data, list(map(fingerprint, job.data.train))
+        self._text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
+        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
+        self._filters = {name: getattr(data.cleaning, name) for name in of_text}
+        self._held_out = list(held_out.sizes(data).items())
+
+    def _local_data(self) -> DataConfig:
+        local = local_sources(self._data.train, self._data, self._cache_dir)
+        return replace(self._data, train=local)
+
+    def candidates(self) -> dict[str, list[Pair]]:
+        """The candidates for held-out pairs; none without ``valid_pairs`` and ``test_pairs``."""
+        if not self._held_out:
+            return {}
+        key = cache.key(self._text, self._filters, self._held_out)
+        entry = self._cache_dir / f"held-out-{key}"
+        cache.build_once(entry, lambda to: held_out.find_candidates(self._local_data(), to))
+        return held_out.read_candidates(self._data, entry)
+
+    def vocabulary(self, candidates: held_out.Sets) -> Path:
+        """The vocabulary: the given one, with the tags that it lacks, or a learned one."""
+        given = existing_vocabulary(self._job)
+        if given is None:
+            return self._learned_vocabulary(candidates)
+        if missing := missing_tags(self._data, Tokenizer.load(given).tags):
+            key = cache.key(vocabulary_checksum(given), missing)
+            entry = self._cache_dir / f"tokenizer-{key}"
+            cache.build_once(entry, partial(add_tags, given, missing))
+            return entry
+        return given
+
+    def _learned_vocabulary(self, candidates: held_out.Sets) -> Path:
+        config = self._job.tokenizer
+        irrelevant = ("sampling", "joint") if config.joint else ("sampling",)
+        settings = {k: v for k, v in asdict(config).items() if k not in irrelevant}
+        key = cache.key(self._text, self._filters, settings, *self._held_out)
+        entry = self._cache_dir / f"tokenizer-{key}"
+
+        def learn(to: Path) -> None:
+            pairs = chain.from_iterable(candidates.values())
+            excluded = held_out_hashes(pairs, self._data, self._data.tags)
+            _learn_vocabulary(replace(self._job, data=self._local_data()), excluded, to)
+
+        cache.build_once(entry, learn)
+        return entry / run_layout.TOKENIZER if config.joint else entry
+
+    def tokenizer(self, vocabulary: Path) -> Tokenizer:
+        """Loads the vocabulary, so that an unsuitable one is reported before the encoding.
+
+        Raises:
+            InputError: It is damaged, or does not suit the model or the tags of the data.
+        """
+        try:
+            tokenizer = Tokenizer.load(vocabulary)
+        except InputError as error:
+            if not vocabulary.is_relative_to(self._cache_dir):
+                raise
+            folder = vocabulary if vocabulary.is_dir() else vocabulary.parent
+            message = f"{error}: delete the folder {folder}; it will be built again"
+            raise InputError(message) from None
+        require(
+            tokenizer.is_joint or self._job.model.tied_embeddings != "all",
+            f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
+            "or none",
+        )
+        for tag in self._data.tags:
+            check_tag(tag, tokenizer.tags)
+        return tokenizer
+
+    def corpus(self, vocabulary: Path, excluded: frozenset[int]) -> Path:
+        """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
+        data = self._data
+        cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
+        settings = [cleaning, data.window_pairs, checksum, sorted(excluded)]
+        key = cache.key(self._text, token_store.FORMAT, settings)
+        entry = self._cache_dir / f"corpus-{key}"
+
+        def encode(to: Path) -> None:
+            unfinished = cache.intermediate_dir(entry)
+            _encode_corpus(EncodeChunk(self._local_data(), vocabulary, unfinished, excluded), to)
+
+        cache.build_once(entry, encode)
+        return entry
+
+
+def _sampler(job: TrainJob, vocabulary: Path, train: Corpus) -> PairSampler | None:
+    """Samples the training pairs if a setting asks for it, otherwise None."""
+    strength, augment = job.tokenizer.sampling, job.data.augment
+    if not strength and augment == "none":
+        return None
+    noise = None if augment == "none" else resolve_name(SOURCE_NOISES[augment])
+    longest = train.sample.max_length  # of all shards
+    return PairSampler(
+        vocabulary, Normalizer.of(job.data), noise, strength, job.train.seed, longest
+    )
 
 
 def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:
