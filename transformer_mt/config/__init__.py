@@ -15,11 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from transformer_mt.config.data import CleaningConfig as CleaningConfig
 from transformer_mt.config.data import DataConfig as DataConfig
 from transformer_mt.config.data import TokenizerConfig as TokenizerConfig
-from transformer_mt.config.decode import DecodeConfig as DecodeConfig
-from transformer_mt.config.decode import SearchConfig as SearchConfig
-from transformer_mt.config.jobs import EvaluateJob as EvaluateJob
-from transformer_mt.config.jobs import ExportJob as ExportJob
-from transformer_mt.config.jobs import TranslateJob as TranslateJob
+from transformer_mt.config.evaluate import EvaluateJob as EvaluateJob
+from transformer_mt.config.export import ExportJob as ExportJob
 from transformer_mt.config.model import ModelConfig as ModelConfig
 from transformer_mt.config.source import SourceConfig as SourceConfig
 from transformer_mt.config.train import CardConfig as CardConfig
@@ -28,6 +25,9 @@ from transformer_mt.config.train import OptimizerConfig as OptimizerConfig
 from transformer_mt.config.train import ScheduleConfig as ScheduleConfig
 from transformer_mt.config.train import TrainConfig as TrainConfig
 from transformer_mt.config.train import TrainJob as TrainJob
+from transformer_mt.config.translate import DecodeConfig as DecodeConfig
+from transformer_mt.config.translate import SearchConfig as SearchConfig
+from transformer_mt.config.translate import TranslateJob as TranslateJob
 from transformer_mt.errors import InputError
 
 Command = Literal["train", "translate", "evaluate", "export"]

@@ -17,8 +17,8 @@ from typing import Any, cast, get_type_hints
 from omegaconf import OmegaConf
 
 from transformer_mt.config import JOBS, Command, compose_config, config_dir, dotted, schema
-from transformer_mt.config.decode import DecodeConfig, SearchConfig
 from transformer_mt.config.source import SourceConfig
+from transformer_mt.config.translate import DecodeConfig, SearchConfig
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
-from transformer_mt.config.decode import SearchConfig
 from transformer_mt.config.model import ModelConfig
+from transformer_mt.config.translate import SearchConfig
 from transformer_mt.registries import (
     SCHEDULES,
     TRACKERS,

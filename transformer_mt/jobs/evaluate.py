@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
 from transformer_mt.config.checks import require
-from transformer_mt.config.decode import search_settings
 from transformer_mt.config.languages import language_name
+from transformer_mt.config.translate import search_settings
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.subwords.tokenizer import BOS, EOS

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
-from transformer_mt.config.decode import search_settings
+from transformer_mt.config.translate import search_settings
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, tag_names

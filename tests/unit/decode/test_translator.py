@@ -23,7 +23,7 @@ from support.models import (
 from support.search_tables import reference_search
 
 from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
-from transformer_mt.config.decode import search_settings
+from transformer_mt.config.translate import search_settings
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engines.engine import (
     CPU_BATCH_TOKENS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
-from transformer_mt.config.decode import COMPUTE_TYPES
+from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
 from transformer_mt.decode.engines.engine import Engine, UnavailableError, check_shape
 from transformer_mt.errors import InputError
