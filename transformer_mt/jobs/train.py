@@ -36,7 +36,7 @@ from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.interruptions import StoppedError
-from transformer_mt.training.trackers import check_installed, open_trackers
+from transformer_mt.training.trackers import Trackers, check_installed
 from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
@@ -158,8 +158,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             if state == "new":
                 _warn_about_data(job, data, parameters)
         run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.kernels)
-        trackers = open_trackers(job if world.is_main else None, trainer.state.step)
-        with trackers as record:
+        with Trackers(job if world.is_main else None, trainer.state.step) as record:
             try:
                 model = trainer.run(record)
             except StoppedError as stopped:

@@ -31,7 +31,7 @@ from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.monitor import MetricSums, Monitor, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.step import StepResult
-from transformer_mt.training.trackers import TrackedRun, Trackers, open_trackers
+from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
 
 TRAIN = {"loss": 2.5, "nll": 2.0, "lr": 1e-3, "grad_norm": 0.5}
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def tensorboard(folder: Path, steps_done: int = 0) -> Trackers:
-    return Trackers(["tensorboard"], TrackedRun(folder, {}, steps_done))
+    return Trackers(TrainJob(run_dir=str(folder)), steps_done)
 
 
 def open_monitor(
@@ -65,7 +65,8 @@ def open_monitor(
 def events(folder: Path, monitor: Monitor) -> Any:
     """What TensorBoard reads after the end of a run."""
     monitor.close()
-    monitor._trackers.close(True)
+    with monitor._trackers:
+        pass
     return EventAccumulator(str(folder / "tensorboard")).Reload()
 
 
@@ -359,7 +360,7 @@ def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> No
     from tensorboard.plugins.hparams import metadata  # type: ignore[import-untyped]
 
     job = TrainJob(run_dir=str(tmp_path), model=ModelConfig(d_model=256), stage="prepare")
-    with open_trackers(job, 100) as trackers:
+    with Trackers(job, 100) as trackers:
         trackers.log_scalars("test", 100, {"BLEU": 27.5, "chrF2": 55.0})
     folder = tmp_path / "tensorboard"
     assert all(path.is_file() for path in folder.iterdir())  # no folder of its own

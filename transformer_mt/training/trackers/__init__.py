@@ -1,23 +1,20 @@
 """Experiment trackers of a run, whose packages write in the background what they are given.
 
 A tracker is a class with the methods of ``tensorboard.TensorBoardTracker``, in
-``registries.TRACKERS``. They may raise anything: the tracker is then switched off.
+``registries.TRACKERS``. They may raise and print anything: ``Trackers`` is their only caller.
 """
 
+import io
 import logging
 import math
-import os
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
-
-from tqdm import tqdm
+from typing import Any, Self
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob, dotted
@@ -28,32 +25,7 @@ from transformer_mt.registries import TRACKERS
 PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
 
-Values = Mapping[str, float | list[list[str]]]
-"""Numbers and tables by ``<split>/<name>``."""
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """A run to record: its folder, settings by dotted names, and number of updates done."""
-
-    folder: Path
-    settings: dict[str, float | str]
-    steps_done: int
-
-    def store(self, tracker: str) -> Path:
-        """Folder for a tracker's local files; it exists."""
-        folder = self.folder / run_layout.TRACKERS / tracker
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    def entry(self, tracker: str) -> str:
-        """Identifier of the run in a tracker, random and the same for all starts of the run."""
-        path = self.store(tracker) / "entry"
-        if not path.exists():
-            write_text(path, secrets.token_hex(4))
-        return path.read_text("ascii")
 
 
 def check_installed(names: Sequence[str]) -> None:
@@ -64,65 +36,61 @@ def check_installed(names: Sequence[str]) -> None:
             raise InputError(f"trackers=[{name}] needs {name}: pip install {name}")
 
 
-@contextmanager
-def open_trackers(job: TrainJob | None, steps_done: int) -> Iterator["Trackers"]:
-    """Opens the trackers of a job for the context; None opens none, as on all ranks but one.
-
-    Within it nothing is printed to standard output, which is for results: the packages of trackers
-    other than TensorBoard print messages, and ask for passwords if it is a terminal.
-    """
-    if job is None:
-        yield Trackers()
-        return
+def flat_settings(job: TrainJob) -> dict[str, float | str]:
+    """The settings of a job by dotted names; all but numbers are text."""
     values = dotted(asdict(job)).items()
-    settings = {key: x if type(x) in (int, float) else str(x) for key, x in values}
-    run, finished = TrackedRun(Path(job.run_dir), settings, steps_done), False
-    prints = set(job.trackers) - {"tensorboard"}
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere if prints else sys.stdout):
-        trackers = Trackers(job.trackers, run)
-        try:
-            yield trackers
-            finished = True
-        finally:
-            trackers.close(finished)
+    return {key: x if type(x) in (int, float) else str(x) for key, x in values}
+
+
+def local_store(job: TrainJob, tracker: str) -> tuple[Path, str]:
+    """A tracker's folder, and the run's identifier in it: random, the same for all starts."""
+    folder = Path(job.run_dir) / run_layout.TRACKERS / tracker
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (entry := folder / "entry").exists():
+        write_text(entry, secrets.token_hex(4))
+    return folder, entry.read_text("ascii")
 
 
 class Trackers:
-    """The trackers of a run; one that raises is switched off with one warning."""
+    """The trackers of a run, open within ``with``; None has none, as all ranks but one.
 
-    def __init__(self, names: Sequence[str] = (), run: TrackedRun | None = None):
+    A tracker that raises is switched off with one warning. What it prints is dropped, because
+    standard output is for results.
+    """
+
+    def __init__(self, job: TrainJob | None = None, steps_done: int = 0):
         self._opened: dict[str, Any] = {}
-        for name in names:
-            with self._switching_off(name):
-                self._opened[name] = tracker = resolve_name(TRACKERS[name])(run)
-                if tracker.location:
-                    log.info("%s: %s", name, tracker.location)
+        for name in job.trackers if job else ():
+            with self._guarding(name):
+                self._opened[name] = resolve_name(TRACKERS[name])(job, steps_done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        self._call("close", error is None)
 
     def log_scalars(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Logs metrics of ``train``, ``valid`` or ``test`` by name, except NaN and infinity."""
-        finite = {f"{split}/{key}": x for key, x in values.items() if math.isfinite(x)}
-        self._call("log", step, finite)
+        finite = {key: x for key, x in values.items() if math.isfinite(x)}
+        self._call("log", split, step, finite)
 
     def log_samples(self, step: int, samples: Sequence[Sequence[str]]) -> None:
         """Logs sample translations of a validation: source, reference, translation."""
         table = [["source", "reference", "translation"], *map(list, samples)]
-        self._call("log", step, {"valid/translations": table})
-
-    def close(self, finished: bool) -> None:
-        """Closes all trackers, which write the rest."""
-        self._call("close", finished)
+        self._call("log_samples", step, table)
 
     def _call(self, method: str, *arguments: object) -> None:
         for name, tracker in [*self._opened.items()]:
-            with self._switching_off(name):
+            with self._guarding(name):
                 getattr(tracker, method)(*arguments)
 
     @contextmanager
-    def _switching_off(self, name: str) -> Iterator[None]:
+    def _guarding(self, name: str) -> Iterator[None]:
         try:
-            yield
+            with redirect_stdout(io.StringIO()):
+                yield
         except (Exception, SystemExit) as error:
             self._opened.pop(name, None)
             reason = " ".join(str(error).split()) or type(error).__name__
-            with tqdm.external_write_mode(file=sys.stderr):
-                log.warning("warning: the tracker %s is switched off: %s", name, reason)
+            log.warning("warning: the tracker %s is switched off: %s", name, reason)

@@ -1,85 +1,80 @@
 """Weights & Biases, and Trackio, whose package has the same interface."""
 
 import os
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.training.trackers import PROJECT, TrackedRun, Values
+from transformer_mt.config import TrainJob
+from transformer_mt.training.trackers import PROJECT, flat_settings, local_store, log
 
 
 class WandbTracker:
     """Online if there is an API key, otherwise for ``wandb sync``.
 
-    ``WANDB_…`` variables set project, mode and folder.
+    ``WANDB_…`` variables set project, name, mode and folder.
     """
 
-    def __init__(self, run: TrackedRun):
-        wandb: Any = import_module("wandb")
-        entry = run.entry("wandb")
-        arguments = {
-            "project": os.environ.get("WANDB_PROJECT", PROJECT),
-            "name": os.environ.get("WANDB_NAME", run.folder.name),
-            "id": entry,
-            "resume": "allow",
-            "dir": os.environ.get("WANDB_DIR", str(run.store("wandb"))),
-            "settings": wandb.Settings(console="off", silent=True),
-        }
-        try:
-            self._run = wandb.init(**arguments)
-        except wandb.errors.UsageError as error:
-            if "API key" not in str(error):
-                raise
-            self._run = wandb.init(**arguments, mode="offline")
+    def __init__(self, job: TrainJob, steps_done: int):
+        self._package = wandb = import_module("wandb")
+        (folder, entry), get = local_store(job, "wandb"), os.environ.get
+        has_key = wandb.login(prompt=False, verify=False)
+        self._run: Any = wandb.init(
+            project=get("WANDB_PROJECT", PROJECT),
+            name=get("WANDB_NAME", Path(job.run_dir).name),
+            dir=get("WANDB_DIR", str(folder)),
+            mode=get("WANDB_MODE", "online" if has_key else "offline"),
+            id=entry,
+            resume="allow",
+            settings=wandb.Settings(console="off", silent=True),
+        )
+        self._run.config.update(flat_settings(job), allow_val_change=True)
         # Without it a step that is lower than an earlier one would be ignored.
-        self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
-        self._run.config.update(run.settings, allow_val_change=True)
-        folder = Path(self._run.dir).parents[1]  # each start of a run adds a folder to it
-        upload = f"offline; to upload it: wandb sync {folder}/*-{entry}"
-        self.location = upload if self._run.offline else self._run.url
+        upload = f"offline; to upload it: wandb sync {Path(self._run.dir).parents[1]}/*-{entry}"
+        log.info("wandb: %s", upload if self._run.offline else self._run.url)
 
-    def log(self, step: int, values: Values) -> None:
-        """Adds to the curves and tables of these names."""
-        self._run.log({**converted(values, "wandb"), "update": step})
+    def log(self, split: str, step: int, values: Mapping[str, float]) -> None:
+        """Adds points to curves."""
+        self._send(step, {f"{split}/{key}": value for key, value in values.items()})
+
+    def log_samples(self, step: int, table: list[list[str]]) -> None:
+        """Adds a table, of column names and rows of text."""
+        samples = self._package.Table(columns=table[0], data=table[1:])
+        self._send(step, {"valid/translations": samples})
+
+    def _send(self, step: int, values: dict[str, Any]) -> None:
+        self._run.log({**values, "update": step})
 
     def close(self, finished: bool) -> None:
         """Writes the rest and marks the run as finished or failed."""
         self._run.finish(exit_code=0 if finished else 1)
 
 
-class TrackioTracker:
+class TrackioTracker(WandbTracker):
     """A local store, or a Space or server that Trackio's environment variables name.
 
     ``TRACKIO_DIR`` sets a store that several runs share. Trackio reads it only once, when it is
     imported: the runs of a sweep share the store of the first.
     """
 
-    def __init__(self, run: TrackedRun):
-        store = os.environ.setdefault("TRACKIO_DIR", str(run.store("trackio")))
-        # Trackio finds a run to resume by its name only.
-        self._run: Any = import_module("trackio").init(
+    def __init__(self, job: TrainJob, steps_done: int):
+        folder, entry = local_store(job, "trackio")
+        store = os.environ.setdefault("TRACKIO_DIR", str(folder))
+        self._package = import_module("trackio")
+        self._run = self._package.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=f"{run.folder.name}-{run.entry('trackio')}",
+            name=f"{Path(job.run_dir).name}-{entry}",  # by which alone a run is resumed
             resume="allow",
-            config=run.settings,
+            config=flat_settings(job),
             embed=False,
         )
-        self.location = self._run.url or f"TRACKIO_DIR={store} trackio show"
+        log.info("trackio: %s", self._run.url or f"TRACKIO_DIR={store} trackio show")
 
-    def log(self, step: int, values: Values) -> None:
-        """Adds to the curves and tables of these names."""
-        self._run.log(converted(values, "trackio"), step=step)
+    def _send(self, step: int, values: dict[str, Any]) -> None:
+        self._run.log(values, step=step)
 
     def close(self, finished: bool) -> None:
-        """Writes the rest."""
-        self._run.finish()
-
-
-def converted(values: Values, package: str) -> dict[str, Any]:
-    """The values, with tables as objects of the package."""
-    table = import_module(package).Table
-    return {
-        name: table(columns=value[0], data=value[1:]) if isinstance(value, list) else value
-        for name, value in values.items()
-    }
+        """Writes the rest, through the package, which otherwise repeats it at exit and prints."""
+        self._package.finish()
