@@ -25,10 +25,10 @@ SOURCE_NOISES: Registry = {
 """``data.augment``: ``protocols.SourceNoise``."""
 
 TRACKERS: Registry = {
-    "tensorboard": "transformer_mt.training.trackers.tensorboard:TensorBoardTracker",
-    "trackio": "transformer_mt.training.trackers.wandb:TrackioTracker",
-    "wandb": "transformer_mt.training.trackers.wandb:WandbTracker",
-    "mlflow": "transformer_mt.training.trackers.mlflow:MlflowTracker",
+    "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",
+    "trackio": "transformer_mt.training.trackers:TrackioTracker",
+    "wandb": "transformer_mt.training.trackers:WandbTracker",
+    "mlflow": "transformer_mt.training.trackers:MlflowTracker",
 }
 """``trackers``: classes like ``TensorBoardTracker``; each needs the package of its name."""
 
