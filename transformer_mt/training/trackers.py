@@ -162,6 +162,7 @@ class WandbTracker:
         )
         self._run.config.update(flat_settings(job), allow_val_change=True)
         # Without it a step that is lower than an earlier one would be ignored.
+        self._run.define_metric("update", hidden=True)
         self._run.define_metric("*", step_metric="update")
         upload = f"offline; to upload it: wandb sync {Path(self._run.dir).parents[1]}/*-{entry}"
         log.info("wandb: %s", upload if self._run.offline else self._run.url)
