@@ -11,7 +11,7 @@ from transformer_mt.contrib.documents.document import FAILED, UNPLACED, list_pla
 from transformer_mt.contrib.documents.markup import MarkupTranslator
 from transformer_mt.protocols import TranslatedDocument
 
-_LINE = re.compile(r"(?=.*[^\W\d_])\S(?:.*\S)?")
+_LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 """A line of a message that has a letter, without the spaces around it."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
 
@@ -31,6 +31,7 @@ class PoDocument:
         except ImportError:
             raise InputError("format=po needs polib: pip install polib") from None
         self._parse, self._unplaced = polib.pofile, list[str]()
+        self._open = list[tuple[int, Any, dict[int, list[str]]]]()
 
     def wrap(self, translator: Translator) -> MarkupTranslator:
         """A wrapper of the translator that keeps placeholders, tags and addresses."""
@@ -44,65 +45,59 @@ class PoDocument:
         """
         try:
             text = content.decode()
-            self._messages = self._parse(f"{text}\n")  # with which it is no path
+            messages = self._parse(f"{text}\n")  # with which it is no path
         except UnicodeDecodeError:
             raise InputError("not valid UTF-8: convert it with msgconv --to-code=UTF-8") from None
         except OSError as error:
             raise InputError(str(error)) from None
-        header = self._messages.metadata
+        header = messages.metadata
         charset = header.get("Content-Type", "").rpartition("charset=")[2]
         if charset.lower() not in ("", "charset", "utf-8", "utf8"):  # CHARSET: of a template
             raise InputError(f"charset={charset}: convert it with msgconv --to-code=UTF-8")
         language = header.get("Language") or tgt_lang
         if not may_be_same_language(language, tgt_lang):
             raise InputError(f"Language is {language}, but the model translates to {tgt_lang}")
-        self._source = text.splitlines(keepends=True)
         match = _NUM_FORMS.match(header.get("Plural-Forms", ""))
-        self._num_forms = int(match[1]) if match else 2
-        texts = [each for message in self._messages for each in self._texts(message).values()]
-        return [line for text in texts for line in _LINE.findall(text)]
-
-    def _texts(self, message: Any) -> dict[int, str]:
-        """The texts of a message to translate, by their plural forms."""
-        if message.obsolete or message.translated():
-            return {}
-        if not message.msgid_plural:
-            return {0: message.msgid} if message.msgid else {}
-        texts = dict.fromkeys(range(self._num_forms), message.msgid_plural)
-        if self._num_forms > 1:
-            texts[0] = message.msgid
-        given = {} if message.fuzzy else message.msgstr_plural
-        return {form: text for form, text in texts.items() if text and not given.get(form)}
+        lines = text.splitlines(keepends=True)
+        starts = [max(0, message.linenum - 1) for message in messages]  # 0: without a header
+        self._blocks = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
+        for number, message in enumerate(messages, 1):  # of its block
+            texts = _open_texts(message, int(match[1]) if match else 2)
+            forms = {form: _LINE.split(text) for form, text in texts.items()}
+            self._open += [(number, message, forms)] if forms else []
+        texts_parts = [parts for *_, forms in self._open for parts in forms.values()]
+        return [line for parts in texts_parts for line in parts[1::2]]
 
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
         """The file with translations of its messages, which are no longer fuzzy."""
-        remaining, number, failed = iter(translations), 0, list[int]()
-
-        def translated(text: str) -> str:  # empty if a line of it has no translation
-            found = list(islice(remaining, len(_LINE.findall(text))))
-            lines = iter(found)
-            return _LINE.sub(lambda _: next(lines), text) if all(found) else ""
-
-        starts = [max(0, message.linenum - 1) for message in self._messages]  # 0: without header
-        output = self._source[: starts[0] if starts else None]
-        blocks = pairwise([*starts, None])
-        for message, (start, end) in zip(self._messages, blocks, strict=True):
-            block = "".join(self._source[start:end])
-            forms = {form: translated(text) for form, text in self._texts(message).items()}
-            if not all(forms.values()):
+        remaining, blocks, failed = iter(translations), [*self._blocks], list[int]()
+        for number, message, forms in self._open:
+            for parts in forms.values():
+                parts[1::2] = islice(remaining, len(parts) // 2)
+            if not all(line for parts in forms.values() for line in parts[1::2]):
                 failed.append(message.linenum)
-            elif forms:
-                number += 1
-                if message.msgid_plural:
-                    message.msgstr_plural |= forms
-                else:
-                    message.msgstr = forms[0]
-                message.fuzzy = False
-                message.previous_msgctxt = message.previous_msgid = None
-                message.previous_msgid_plural = None
-                newline = "\r\n" if "\r\n" in block else "\n"
-                block = str(message).rstrip().replace("\n", newline) + block[len(block.rstrip()) :]
-            output.append(block)
+                continue
+            if message.msgid_plural:
+                message.msgstr_plural |= {form: "".join(parts) for form, parts in forms.items()}
+            else:
+                message.msgstr = "".join(forms[0])
+            message.fuzzy = False
+            message.previous_msgctxt = message.previous_msgid = None
+            message.previous_msgid_plural = None
+            before = blocks[number]
+            after = str(message).rstrip().replace("\n", "\r\n" if "\r\n" in before else "\n")
+            blocks[number] = after + before[len(before.rstrip()) :]
         warnings = list_places(UNPLACED, self._unplaced, str)
         warnings += list_places(FAILED, failed, "line {}".format)
-        return TranslatedDocument("".join(output).encode(), number, warnings)
+        done = len(self._open) - len(failed)
+        return TranslatedDocument("".join(blocks).encode(), done, warnings)
+
+
+def _open_texts(message: Any, num_forms: int) -> dict[int, str]:
+    """The texts of a message that need a translation, by plural form."""
+    if message.obsolete or message.translated():
+        return {}
+    texts, given = [message.msgid], {} if message.fuzzy else message.msgstr_plural
+    if message.msgid_plural:  # a single form is the plural
+        texts = [message.msgid, *[message.msgid_plural] * num_forms][num_forms == 1 :][:num_forms]
+    return {form: text for form, text in enumerate(texts) if text and not given.get(form)}
