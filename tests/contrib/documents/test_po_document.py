@@ -48,8 +48,8 @@ def translated(content: bytes) -> TranslatedDocument:
 
 
 def test_a_file_without_a_header() -> None:
-    content = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
-    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n'
+    content = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n\n# The end.\n'
+    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n\n# The end.\n'
     assert translated(content).content == expected
 
 

@@ -13,6 +13,8 @@ from transformer_mt.protocols import TranslatedDocument
 
 _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 """A line of a message that has a letter, without the spaces around it."""
+_MESSAGE = re.compile(r'\A.*^[ \t]*(?:msgstr|").*?(?=\s*?$)', re.DOTALL | re.MULTILINE)
+"""A message with the comments before it, to the end of its last line."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
 
 
@@ -86,7 +88,7 @@ class PoDocument:
             message.previous_msgid_plural = None
             before = blocks[number]
             after = str(message).rstrip().replace("\n", "\r\n" if "\r\n" in before else "\n")
-            blocks[number] = after + before[len(before.rstrip()) :]
+            blocks[number] = _MESSAGE.sub(lambda _: after, before, count=1)
         warnings = list_places(UNPLACED, self._unplaced, str)
         warnings += list_places(FAILED, failed, "line {}".format)
         done = len(self._open) - len(failed)
