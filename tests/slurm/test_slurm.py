@@ -138,7 +138,9 @@ def test_killed_torchrun_ends_the_job(corpus: Path) -> None:
     job = submit(corpus, "torchrun", "train.max_steps=100_000")
     wait_for_checkpoint(corpus, "torchrun")
     os.kill(process(job, "torchrun", SLURM_NODEID="1"), signal.SIGKILL)
-    assert end(job)[:2] == ("FAILED", 137)
+    name, status, _ = end(job)
+    assert name == "FAILED"
+    assert status in (137, 143)  # of the killed task, or of the one that srun then ends
     with pytest.raises(AssertionError, match="no mt-train"):
         process(job, "mt-train")
 
