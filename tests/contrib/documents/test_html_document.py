@@ -133,9 +133,3 @@ def test_a_model_of_several_languages_translates_all() -> None:
     page = '<p lang="fr">One <b lang="it">two</b></p>'
     units = parsed(HtmlDocument, page, "und", "en").units
     assert [unit.line for unit in units] == ["One <xe>two</xe>"]
-
-
-def test_any_number_of_elements() -> None:
-    assert len(parsed(HtmlDocument, "<p>Some <b>text</b> here" * 2000).units) == 2000
-    page = "one <code>x</code> <b>two</b> and " * 500
-    assert tags(translated(page)) == tags(page)

@@ -48,6 +48,7 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("(https://a.b/c_(d)), x http://e.f/(g", "(https://a.b/c_(d)), X http://e.f/(G"),
         ("x <!-- a > b --> y <?z?> <1>w</1>", "X <!-- a > b --> Y <?z?> <1>W</1>"),
         ("AT&amp;T <b>&lt;x&gt;</b> &#8211; &my; y", "AT&amp;T <b>&lt;X&gt;</b> – &my; Y"),
+        ("a & b; c &amp d", "A & B; C &AMP D"),
         ("{n, plural, one {# {x}} other {b}} c", "{n, plural, one {# {x}} other {b}} C"),
         ("a < b, c > d, 100% sure, 5 %", "A < B, C > D, 100% SURE, 5 %"),  # no markup
     ],

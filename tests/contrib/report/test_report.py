@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.report.charts import GROUPS, by_length, curve_charts
+from transformer_mt.contrib.report.charts import GROUPS, _draw_curves, by_length, curve_charts
 from transformer_mt.contrib.report.pages import changes, report_page
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
@@ -138,6 +139,14 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     page = report({"one.de": ONE}, curves=records)
     assert "Training" in page.text
     assert read_records(tmp_path / "nothing") == []
+
+
+def test_the_first_values_of_a_curve_are_inside_its_axes() -> None:
+    series = {"training": ([1, *range(2, 50)], [700.0, *[3.0] * 48])}
+    for key in ("loss", "ppl", "lr"):
+        axes = Figure().add_subplot()
+        _draw_curves(axes, key, series, ["C0"])
+        assert axes.get_ylim()[0] <= 3 < 700 <= axes.get_ylim()[1]
 
 
 def test_length_groups_hold_every_sentence_once_and_in_order() -> None:

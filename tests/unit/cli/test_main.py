@@ -89,8 +89,9 @@ def test_custom_experiment_needs_a_package_header(
         assert "# @package _global_" in err
     mine.write_text("# @package _global_\ntrain:\n  max_steps: 5\n")
     jobs: list[Any] = []
-    assert run("train", *argv, job=jobs.append)[0] == 0
-    assert jobs[0].train.max_steps == 5
+    for more in ([], ["-m"]):
+        assert run("train", *argv, *more, job=jobs.append)[0] == 0
+    assert [job.train.max_steps for job in jobs] == [5, 5]
 
 
 def test_a_folder_of_a_sweep_has_an_equals_sign(

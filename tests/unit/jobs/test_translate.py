@@ -91,6 +91,7 @@ FILES = {
         ({"output": "out.gz"}, "output=out.gz: the output is plain text; leave out .gz"),
         ({"output": "in"}, "output=in would overwrite the file of input: choose another file"),
         ({"output": "link", "score": "aligned"}, "output=link would overwrite the file of score"),
+        ({"output": "link", "prefix": "aligned"}, "output=link would overwrite the file of pr"),
         ({"output": IN_THE_MODEL}, f"output={IN_THE_MODEL} would overwrite the file of the model"),
         ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
         ({"score": "latin"}, "latin, line 2: not valid UTF-8"),

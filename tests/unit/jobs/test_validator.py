@@ -19,6 +19,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.registries import METRICS, VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
 
 PAIRS = [Pair(f"a dog sees {'the house ' * n}", f"ein Hund sieht {n}") for n in range(1, 12)]
@@ -113,6 +114,15 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
     later = validation(model)
     assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in result.samples]
     assert [s[2] for s in later.samples] != [s[2] for s in result.samples]
+
+
+def test_a_registered_metric_is_computed(
+    tokenizer: Tokenizer, translate_by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translate_by(lambda _: "ein Hund")
+    monkeypatch.setitem(VALIDATION_METRICS, "chrf++", METRICS["chrf++"])
+    (expected,) = score(["ein Hund"] * len(PAIRS), [REFERENCES], metrics=["chrf++"])
+    assert validate(tokenizer).metrics["chrf++"] == expected.score > 0
 
 
 def test_every_line_of_a_language_without_spaces_is_translated(

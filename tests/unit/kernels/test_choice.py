@@ -161,6 +161,7 @@ def test_step_is_not_compiled_without_a_c_compiler(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "needs a C compiler (gcc or clang)" in caplog.text
     assert should_compile(None, BASE, GPU, "fp32") is False
+    assert should_compile(False, BASE, GPU, "bf16") is False
     assert len(caplog.records) == 1  # no warning where nothing would be compiled
     with pytest.raises(InputError, match=r"train\.compile=true needs a C compiler"):
         should_compile(True, BASE, GPU, "bf16")
