@@ -133,3 +133,8 @@ def test_a_model_of_several_languages_translates_all() -> None:
     page = '<p lang="fr">One <b lang="it">two</b></p>'
     units = parsed(HtmlDocument, page, "und", "en").units
     assert [unit.line for unit in units] == ["One <xe>two</xe>"]
+
+
+def test_a_sentence_may_have_any_number_of_elements() -> None:
+    page = "one <code>x</code> <b>two</b> and " * 500
+    assert tags(translated(page)) == tags(page)
