@@ -94,6 +94,7 @@ FILES = {
         ({"output": "link", "prefix": "aligned"}, "output=link would overwrite the file of pr"),
         ({"output": IN_THE_MODEL}, f"output={IN_THE_MODEL} would overwrite the file of the model"),
         ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
+        ({"score": "model"}, "score=model must be a file"),
         ({"score": "latin"}, "latin, line 2: not valid UTF-8"),
         ({"score": "short"}, "score=short has 4 line(s), but the input has more: "),
         ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),
