@@ -1,29 +1,22 @@
-"""Packages of Argos Translate: their content, and what the real ``argostranslate`` does."""
+"""Packages of Argos Translate."""
 
 import json
-import os
-import random
-import subprocess
-import sys
 import zipfile
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.errors import input_error
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, vocabulary, write_model
-from support.paths import ROOT
 from support.tokenizers import random_lines
 
-from transformer_mt import Translator, run_layout
 from transformer_mt import export as export_folder
+from transformer_mt import run_layout
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 
 pytest.importorskip("ctranslate2")
-TRAINED = ROOT / "tests/e2e/fixtures/run_2_3"
 
 
 def export(model: Path, output: Path, **more: Any) -> Path:
@@ -93,45 +86,3 @@ def test_of_two_vocabularies_it_has_that_of_the_source(tmp_path: Path) -> None:
     with zipfile.ZipFile(export(model, tmp_path / "out")) as package:
         packed = package.read("transformer_mt-en_de/sentencepiece.model")
     assert packed == (model / run_layout.SIDE_TOKENIZERS[0]).read_bytes()
-
-
-ARGOS = """
-import json, sys
-from pathlib import Path
-from argostranslate import package, translate
-# One sentence a line: the splitter's model would be downloaded.
-translate.MiniSBDSentencizer.split_sentences = lambda self, text: [text]
-given = json.load(sys.stdin)
-package.install_from_path(Path(given["archive"]))
-translation = translate.get_translation_from_codes("en", "de")
-json.dump({
-    "name": str(translation),
-    "texts": [translation.translate(line) for line in given["lines"]],
-}, sys.stdout)
-"""
-
-
-@pytest.mark.skipif(find_spec("argostranslate") is None, reason="argostranslate is not installed")
-def test_argos_translate_gives_our_translations(tmp_path: Path) -> None:
-    """Greedily, in float32 and without the network, as its beam search has another penalty."""
-    archive = export(TRAINED, tmp_path / "out", compute_type="float32")
-    rng = random.Random(1)
-    lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(1, 9))) for _ in range(400)]
-    lines += ["Grüße, 中文 und 🙂", "x_y", "a\u00a0b  c"]
-    folders = ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
-    settings = {"PACKAGES_DIR": f"{tmp_path}/p", "COMPUTE_TYPE": "float32", "BEAM_SIZE": "1"}
-    env = {**os.environ, **dict.fromkeys(folders, str(tmp_path))}
-    env |= {f"ARGOS_{name}": value for name, value in settings.items()}
-    given = json.dumps({"archive": str(archive), "lines": lines})
-    command = [sys.executable, "-c", ARGOS]
-    done = subprocess.run(command, input=given, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert result["name"] == "English → German"
-    translator = Translator.load(TRAINED, engine="torch", beam_size=1, max_extra_tokens=99)
-    ours = [best[0] for best in translator.translate_nbest(lines, 1)]
-    for text, own in zip(result["texts"], ours, strict=True):
-        ended = own.tokens < 99  # some never end, neither here nor there
-        assert text == own.text if ended else text.startswith(own.text)
-    assert len(set(result["texts"])) > 5
-    assert sum(own.tokens < 99 for own in ours) > 200

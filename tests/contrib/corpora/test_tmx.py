@@ -2,7 +2,6 @@
 
 import gzip
 import logging
-import subprocess
 import sys
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -87,7 +86,6 @@ def test_text_is_that_of_the_file(
         ("a<ph/>b <it pos='begin'>{\\i</it>c<ut>x</ut>", "ab c"),
         ("<hi type='x'>very</hi> <hi><hi>l</hi>arge</hi>", "very large"),
         ("x<ph>{fn <sub>They are <bpt>[b</bpt>big.</sub>}</ph> y.", "x They are big. y."),
-        ("a<ph>b<hi>c<sub>d<x>e</x></sub>f</hi><sub>g</sub></ph><sub>h</sub>", "a de g h"),
         ("<![CDATA[<b>]]> &amp; &#228;<!-- no -->&lt;<?no?>", "<b> & ä<"),
         ("<seg>a</seg><tuv>b</tuv><tu/>", "ab"),
     ],
@@ -98,8 +96,7 @@ def test_a_text_is_one_line_without_code(tmp_path: Path, content: str, line: str
 
 
 @pytest.mark.parametrize(
-    "blank",
-    ["<seg/>", "<seg> \n\t</seg>", "<seg>&#160;&#8203;</seg>", "<seg><ph>{b}</ph> <it/></seg>"],
+    "blank", ["<seg/>", "<seg>&#160;&#8203;</seg>", "<seg><ph>{b}</ph> <it/></seg>"]
 )
 def test_a_blank_text_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture, blank: str) -> None:
     """Neither a side of a pair nor the first of several texts in one language."""
@@ -130,9 +127,7 @@ THREE = "<tu><note>a note</note>{}</tu>".format(
         ("en", "de", ("color", "Jänner")),
         ("deu", "eng", ("Jänner", "color")),
         ("en-US", "de_DE", ("color", "Januar")),
-        ("de-DE", "de-AT", ("Januar", "Jänner")),
         ("de", "de-AT", ("Januar", "Jänner")),
-        ("de-DE", "de", ("Januar", "Jänner")),
     ],
 )
 def test_languages_and_their_regions(
@@ -171,8 +166,6 @@ def test_what_is_not_used_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(
     "prolog",
     [
-        '<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">',
-        '<!DOCTYPE tmx PUBLIC "-//LISA OSCAR:1998//DTD for TMX//EN" "tmx14.dtd">',
         '<!DOCTYPE tmx SYSTEM "tmx14.dtd" [<!ELEMENT seg ANY><!ATTLIST tuv x CDATA "y">]>',
         '<!DOCTYPE tmx SYSTEM "file:///etc/passwd">',
     ],
@@ -196,12 +189,8 @@ PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tm
 BROKEN: dict[str, tuple[str | bytes, int, int, str]] = {
     "empty": ("", 1, 1, "not well-formed XML: no element found"),
     "truncated in the body": (document().removesuffix("</body></tmx>"), 3, 1, "no element found"),
-    "text without an end": (document(unit("<seg>a</seg>", "<seg>b")), 2, 69, "mismatched tag"),
-    "control character": (document(unit("<seg>\x1f</seg>", "")), 2, 29, "invalid token"),
     "Latin-1": (document(unit("<seg>Bär</seg>", "")).encode("latin1"), 2, 30, "invalid token"),
     "unknown encoding": ("<?xml version='1.0' encoding='x-y'?><tmx/>", 1, 31, "unknown encoding"),
-    "Shift JIS": ("<?xml version='1.0' encoding='shift_jis'?><tmx/>", 1, 31, "multi-byte enc"),
-    "half of UTF-16": (document().encode("utf-16")[:-1], 3, 8, "unclosed token"),
     "XLIFF": ("<xliff version='1.2'/>", 1, 1, "not TMX: the root element is <xliff>"),
     "no language": (document("<tu>\n <tuv><seg>a</seg></tuv></tu>"), 3, 2, "<tuv> has no xml:lang"),
     "entity": (document(unit("<seg>a&nbsp;b</seg>", "")), 2, 30, "uses the entity nbsp"),
@@ -231,29 +220,3 @@ def test_compressed_and_damaged(tmp_path: Path) -> None:
     assert next(stream) == rows[0]
     with input_error(r"a\.tmx\.gz: damaged or incomplete after line \d{3,} \("):
         list(stream)
-    zipped = write(tmp_path / "b.tmx", b"PK\3\4")
-    assert error_of(zipped) == f"{zipped.tmx} is compressed: decompress it with unzip"
-
-
-MEASURED = """
-import resource, sys
-from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources import read_pairs
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-pairs = read_pairs([SourceConfig(tmx=sys.argv[1])], src_lang="en", tgt_lang="de")
-next(pairs)
-before = peak()
-print(sum(1 for _ in pairs) + 1, peak() - before)
-"""
-
-
-def test_memory_is_bounded(tmp_path: Path) -> None:
-    """20 MB in a single line, as some tools write it."""
-    one = unit(f"<seg>{'a word ' * 20}<ph>{{b}}</ph></seg>", f"<seg>{'ein Wort ' * 20}</seg>")
-    count = 20_000_000 // len(one)
-    source = write(tmp_path / "a.tmx", document(one * count))
-    command = [sys.executable, "-c", MEASURED, str(source.tmx)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    pairs, kib = map(int, done.stdout.split())
-    assert pairs == count
-    assert kib < 16 << 10

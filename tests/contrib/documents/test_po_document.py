@@ -1,9 +1,7 @@
 """PO files: open messages are translated, everything else stays; msgfmt accepts the result."""
 
-import random
 import shutil
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -69,7 +67,6 @@ def test_a_file_without_a_header() -> None:
         ('msgid "%(a)s has {b} <i>c</i>"\nmsgstr ""\n',
          'msgid "%(a)s has {b} <i>c</i>"\nmsgstr "%(a)s HAS {b} <i>C</i>"\n'),
         ('msgid "%s: %d"\nmsgstr ""\n', 'msgid "%s: %d"\nmsgstr "%s: %d"\n'),
-        ('msgid "--"\nmsgstr ""\n', 'msgid "--"\nmsgstr "--"\n'),
     ],
 )  # fmt: skip
 def test_open_messages_are_translated(given: str, expected: str, tmp_path: Path) -> None:
@@ -110,7 +107,6 @@ def test_what_has_no_translation_stays() -> None:
     ("content", "message"),
     [
         (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
-        (b"/etc/hostname", r"Syntax error in po file \(line 1\)"),
         (b"\xff", "not valid UTF-8: convert it with msgconv"),
         (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it with msgconv"),
         (HEADER.replace(": de", ": fr").encode(), "Language is fr, but the model translates to de"),
@@ -121,18 +117,9 @@ def test_errors_are_one_line(content: bytes, message: str) -> None:
         translated(content)
 
 
-def test_damaged_files_are_errors_or_read() -> None:
-    choose = random.Random(1)
-    content = bytearray((HEADER + 'msgid "a"\nmsgid_plural "b"\nmsgstr[0] ""\n' + REST).encode())
-    for _ in range(200):
-        damaged = content.copy()
-        for _ in range(choose.randint(1, 4)):
-            damaged[choose.randrange(len(damaged))] = choose.choice(b'\n"\\[]#~0 |msgid')
-        with suppress(InputError):
-            translated(bytes(damaged))
-
-
-def test_files_without_messages_stay() -> None:
-    no_id = b'msgctxt "a"\nmsgid ""\nmsgstr ""\n'
-    for content in (b"", b"\n", HEADER.encode(), b"# CHARSET\n", no_id):
+def test_files_without_messages_or_without_a_header() -> None:
+    two = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
+    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n'
+    assert translated(two).content == expected
+    for content in (b"", HEADER.encode(), b"# CHARSET\n"):
         assert translated(content).content == content

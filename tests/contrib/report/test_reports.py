@@ -5,10 +5,10 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from support.evaluated_models import SOURCE, reserve_tag, scores_and_messages, write_model
+from support.evaluated_models import reserve_tag, scores_and_messages, write_model
 from support.models import make_translator
 
-from transformer_mt import Evaluator, evaluate, model_folder
+from transformer_mt import Evaluator, model_folder
 from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.report.attention import compute_attention
@@ -64,10 +64,3 @@ def test_attention_of_a_sentence_with_a_tag(model: Path, tmp_path: Path) -> None
     given, written = (compute_attention(Evaluator(EvaluateJob(**settings, **job))) for job in jobs)
     assert given.kinds[0].keys[0] == "<2de>"
     assert (given.sentence, given.translation) == (written.sentence, written.translation)
-
-
-def test_attention_from_python_is_scored_too(model: Path, tmp_path: Path) -> None:
-    page = tmp_path / "a.html"
-    job = EvaluateJob(model=str(model), device="cpu", attention="Bern", attention_output=str(page))
-    assert len(evaluate(job).systems[0].hypotheses) == len(SOURCE)
-    assert page.exists()

@@ -101,9 +101,7 @@ def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]
     commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
     with pytest.raises(InputError, match="call evaluate_robustness instead of evaluate"):
         evaluate(EvaluateJob(model=str(model), robustness=True))
-    text = capsys.readouterr().out
-    assert text == f"{rows.to_text()}\n"
-    assert max(map(len, text.splitlines())) <= 80
+    assert capsys.readouterr().out == f"{rows.to_text()}\n"
 
 
 def test_robustness_counts_the_lines_of_each_tag(model: Path, tmp_path: Path, scores: Json) -> None:

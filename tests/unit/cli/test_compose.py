@@ -14,7 +14,6 @@ from hydra.core.singleton import Singleton
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from support.errors import input_error
 from support.training_runs import arguments, write_corpus
 
 import transformer_mt
@@ -22,7 +21,6 @@ from transformer_mt import compose
 from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import override
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
-from transformer_mt.errors import UsageError
 from transformer_mt.evaluation.scores import read_scores, to_text
 
 
@@ -79,13 +77,6 @@ def test_compose_in_threads() -> None:
     with ThreadPoolExecutor(4) as threads:
         jobs = threads.map(lambda seed: compose([f"train.seed={seed}"]), range(4))
         assert [job.train.seed for job in jobs] == list(range(4))
-
-
-def test_usage_errors_are_one_line() -> None:
-    with input_error(r"did you mean train\.seed\?") as caught:
-        compose(["train.seeds=1"])
-    assert isinstance(caught.value, UsageError)
-    assert compose().train.seed == 1  # nothing is left behind
 
 
 def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -46,19 +46,6 @@ def test_ignored_signals_stay_ignored() -> None:
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
 
-def test_too_little_address_space_is_one_line() -> None:
-    """Before a library aborts, or fails with an error that does not name the reason."""
-    code = (
-        "import resource, sys; from transformer_mt.cli import entry_points\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (900 << 20,) * 2)\n"
-        "sys.argv[1:] = ['experiment=quickstart']; entry_points.train()"
-    )
-    done = python("-c", code)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("mt-train: error: the address space is limited to 900 MB")
-
-
 def test_help_version_configuration_and_completion_need_no_torch() -> None:
     flags = [(command, "--help") for command in COMMANDS]
     flags += [("train", flag) for flag in ("--version", "--cfg=job", "-sc install=bash")]

@@ -36,8 +36,6 @@ def test_model_folder_is_not_a_config_group(run: Run) -> None:
 
 BAD_USAGE = {
     "train.batch_size=1": ["'train.batch_size'", "train.batch_tokens"],
-    "batch_tokens=1": ["'batch_tokens'", "train.batch_tokens"],
-    "epochs=1": ["'epochs'", "train.max_epochs?"],
     "experiments=quickstart": ["'experiments'", "experiment?"],
     "nonsense=1": ["'nonsense'", "--help lists"],
     "+train.nonsense=1": ["train.nonsense: there is no such setting"],
@@ -46,10 +44,7 @@ BAD_USAGE = {
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
     "model=huge": ["model=huge", "base, big, deep_shallow, medium, mini, small, student, tiny"],
-    "model=runs/mine": ["there is no model=runs/mine"],
-    "decode.beam=1": ["'decode.beam'", "decode.beam_size?"],
     "max_step=1": ["mean train.max_steps"],
-    "model.tiny=1": ["there is no such setting; --help lists"],
     "data.cleaning=standard": ["; a preset is chosen by cleaning=none, paper or standard"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],
     "experiment=quickstrat": ["experiment=quickstrat", "mean experiment=quickstart?", "table3/…"],
@@ -60,15 +55,11 @@ BAD_USAGE = {
     "data.train=[{tsv: a}]": ["data.valid and data.test would be WMT14's", "data=files"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
     "run_dir=a=b": ["'run_dir=a=b'", "quotes"],
-    "run_dir=Übung": ["'run_dir=Übung'", "quotes"],
-    "data.train=[{src: a": ["data.train=[{src: a", "brackets"],
     "in.en": ["'in.en'", "KEY=VALUE"],
-    "--batch-size": ["--batch-size", "batch_size=VALUE"],
     "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
     "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
     "--config-dir=/nowhere": ["/nowhere"],
     "cleaning.max_ratio=2": ["its settings are written data.cleaning.NAME"],
-    "data.train=[{src: ~/a.en, tgt: a.de}]": ['KEY=["~/a"]'],
     "data.train={src: a, tgt: b}": ["ListConfig; a list is written 'KEY=[ITEM, "],
     "data.train=[a, b]": ["; a data source is written {tsv: FILE} or {src: FILE,"],
     "model=[1]": ["(given: 'model=[1]')"],
@@ -87,7 +78,7 @@ def test_bad_usage_is_one_line_and_status_2(run: Run, argument: str) -> None:
 def test_custom_experiment_needs_a_package_header(
     run: Run, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = tmp_path_factory.mktemp("configs")
+    folder = tmp_path_factory.mktemp("it's {configs}")
     (folder / "experiment").mkdir()
     mine = folder / "experiment/mine.yaml"
     argv = [f"--config-dir={folder}", "experiment=mine"]
@@ -98,8 +89,9 @@ def test_custom_experiment_needs_a_package_header(
         assert "# @package _global_" in err
     mine.write_text("# @package _global_\ntrain:\n  max_steps: 5\n")
     jobs: list[Any] = []
-    assert run("train", *argv, job=jobs.append)[0] == 0
-    assert jobs[0].train.max_steps == 5
+    for more in ([], ["-m"]):
+        assert run("train", *argv, *more, job=jobs.append)[0] == 0
+    assert [job.train.max_steps for job in jobs] == [5, 5]
 
 
 def test_a_folder_of_a_sweep_has_an_equals_sign(
@@ -118,20 +110,14 @@ def test_a_folder_of_a_sweep_has_an_equals_sign(
     ("status", "name", "argv", "part"),
     [
         (2, "translate", [], "model=FOLDER"),
-        (2, "evaluate", [], "model=FOLDER"),
         (2, "evaluate", ["hypotheses=[a]"], "references"),
-        (2, "evaluate", ["hypotheses=a.de"], "list or tuple; a list is written 'KEY=[ITEM, ITEM]'"),
         (2, "export", ["model=a", "format=hub"], "output=FOLDER"),
         (2, "train", ["data=files"], "data.src_lang"),
         (2, "train", ["-m", "train.seed=1,two"], ""),  # a sweep, which runs nothing
-        (2, "train", ["-m", "model=tiny,huge"], ""),
-        (2, "train", ["-m", "train.sede=1,2"], ""),
         (2, "train", ["-m", "train.seed=[1"], ""),
         # Values of the right type, which are bad input.
         (1, "train", ["model.d_model=7"], "model.d_model=7"),
         (1, "train", ["run_dir="], "run_dir is empty: set it to a folder"),
-        (1, "train", ["data.tgt_lang=german"], "data.tgt_lang='german' is not a language code"),
-        (1, "train", ["train.max_tokens_per_device=9"], "train.max_tokens_per_device=9"),
         (1, "evaluate", ["hypotheses=[a]", "references=[a]", "metrics=[comet]"], "source=FILE"),
     ],
 )
@@ -160,8 +146,8 @@ def raising(error: BaseException) -> Callable[[object], None]:
         (ConnectionError("the hub\nis away"), 1, "error: the hub is away\n"),
         (MemoryError(), 1, "error: out of memory (MemoryError)"),
         (ImportError("x: failed to map segment from shared object"), 1, "cannot load a library (x"),
+        (torch.AcceleratorError("CUDA: no kernel image is available"), 1, "no code for this GPU"),
         (RuntimeError("can't start new thread"), 1, "ulimit"),
-        (RuntimeError("Symlink loop from '/a'"), 1, "loop from '/a'"),  # until Python 3.12
         (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), 1, "rename"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
@@ -199,20 +185,8 @@ def test_a_sentence_needs_no_quotes(run: Run) -> None:
     assert [job.attention for job in jobs] == [*sentences, "It's quoted, for Hydra"]
 
 
-def test_a_gpu_that_this_pytorch_does_not_support_is_one_line(run: Run) -> None:
-    def too_old(_: object) -> None:
-        raise torch.AcceleratorError(
-            "CUDA error: no kernel image is available for execution on the device\nCUDA kernel"
-        )
-
-    status, out, err = run("train", "model=tiny", job=too_old)
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert "no code for this GPU" in err
-
-
-@pytest.mark.parametrize("flag", ["--cfg", "-c"])
-def test_cfg_prints_the_recipe_and_runs_nothing(run: Run, flag: str) -> None:
-    argv = ["model=base", flag, "job", "train.seed=3"]  # flags may stand anywhere
+def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
+    argv = ["model=base", "-c", "job", "train.seed=3"]  # flags may stand anywhere
     status, out, err = run("train", *argv, job=pytest.fail)
     assert (status, err) == (0, "")
     config = OmegaConf.create(out)
@@ -229,9 +203,7 @@ def test_help_and_version(run: Run, name: Command) -> None:
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)
 
 
-def test_the_other_flags_still_work(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "hydra" in run("translate", "--hydra-help", job=pytest.fail)[1]
-    assert "schema" in run("translate", "--info", "defaults", job=pytest.fail)[1]
+def test_completion_in_a_shell(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "complete " in run("translate", "-sc", "install=bash", job=pytest.fail)[1]
     monkeypatch.setenv("COMP_LINE", "mt-translate mod")
     assert "model" in run("translate", "-sc", "query=bash", job=pytest.fail)[1]

@@ -11,7 +11,7 @@ from support.models import make_tokenizer, random_lines
 
 from transformer_mt import run_layout
 from transformer_mt.config import SearchConfig
-from transformer_mt.conversion.marian_tokenizer import normalization_gap, tokenizer_files
+from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.subwords.tokenizer import EOS
 
 ODD_LINES = [
@@ -37,9 +37,3 @@ def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
     texts = theirs.batch_decode(expected, skip_special_tokens=True)
     assert [text.strip() for text in texts] == [text.strip() for text in tokenizer.decode(expected)]
     assert theirs.model_max_length == 257
-
-
-def test_gaps_are_named() -> None:
-    assert normalization_gap("none") is None
-    assert "must be called" in str(normalization_gap("moses"))
-    assert "does not have it" in str(normalization_gap("standard"))

@@ -1,6 +1,5 @@
 """``model=auto``: the experiment for the size of a corpus; the warning about too large a model."""
 
-import gzip
 import sys
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import torch
 
 from transformer_mt import compose
 from transformer_mt.cli.main import main
-from transformer_mt.config import TrainJob
-from transformer_mt.contrib.corpora.mtdata import MtdataCorpus
+from transformer_mt.config import SourceConfig
 from transformer_mt.errors import UsageError
 from transformer_mt.jobs import corpus_size
 from transformer_mt.jobs.corpus_size import choose_experiment, size_warning
@@ -46,6 +44,15 @@ def test_a_gpu_trains_the_base_model_on_many_pairs(
     assert compose(["model=auto", *given]) == compose(given)
 
 
+def test_a_corpus_is_downloaded_to_be_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [*overrides(tmp_path, 20_000), "data.train=[{mtdata: Local-x-1-deu-eng}]"]
+    local = [SourceConfig(tsv=str(tmp_path / "a.tsv"))]
+    monkeypatch.setattr(corpus_size, "local_sources", lambda *_: local)
+    assert choose_experiment(given, compose) == ["experiment=pairs_30k"]
+
+
 def test_settings_of_the_user_take_precedence(tmp_path: Path) -> None:
     job = compose([*overrides(tmp_path, 3), "model=auto", "train.max_steps=7", "model.dropout=0.5"])
     assert (job.train.max_steps, job.model.dropout, job.tokenizer.vocab_size) == (7, 0.5, 2000)
@@ -62,35 +69,6 @@ def test_another_experiment_is_refused(
         main("train")
     assert stop.value.code == 2
     assert "model=auto chooses an experiment" in capsys.readouterr().err
-
-
-def test_a_corpus_of_mtdata_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fetch(_: MtdataCorpus, folder: Path) -> None:
-        (folder / "train-parts").mkdir()
-        for lang in ("deu", "eng"):
-            with gzip.open(folder / f"train-parts/Local-x-1-deu-eng.{lang}.gz", "wt") as file:
-                file.write("a b\n" * 20_000)
-
-    monkeypatch.setattr(MtdataCorpus, "fetch", fetch)
-    given = [*overrides(tmp_path, 3), "data.train=[{mtdata: Local-x-1-deu-eng}]"]
-    given.append(f"cache_dir={tmp_path}/cache")
-    assert compose(["model=auto", *given]) == compose(["experiment=pairs_30k", *given])
-
-
-def test_a_folder_of_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    configs = tmp_path / """it's "a" \\ {BUILD}"""
-    (configs / "data").mkdir(parents=True)
-    source = f"[{{tsv: {tmp_path / 'a.tsv'}}}]"
-    (configs / "data/mine.yaml").write_text(
-        f"defaults: [files]\nsrc_lang: en\ntgt_lang: de\ntrain: {source}\nvalid: {source}\n"
-    )
-    overrides(tmp_path, 20_000)
-    given = ["model=auto", "--config-dir", str(configs), "data=mine"]
-    monkeypatch.setattr(sys, "argv", ["mt-train", *given])
-    jobs: list[TrainJob] = []
-    main("train", jobs.append)
-    expected = compose(["experiment=pairs_30k"]).tokenizer.vocab_size
-    assert [job.tokenizer.vocab_size for job in jobs] == [expected]
 
 
 def test_a_model_far_too_large_for_its_corpus_is_reported() -> None:

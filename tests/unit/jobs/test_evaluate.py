@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import sys
 from collections.abc import Callable
@@ -204,7 +203,6 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     [
         ({}, metrics.DEFAULT),
         ({"tgt_lang": "de"}, [*metrics.DEFAULT, "paper"]),
-        ({"tgt_lang": "de", "metrics": ["chrf++"], "protocols": []}, ["chrf++"]),
         (
             {"tgt_lang": "de", "metrics": ["ter"], "protocols": ["lowercase_tokens"]},
             ["ter", "lowercase_tokens"],
@@ -259,7 +257,6 @@ def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
     ("settings", "message"),
     [
         ({"hypotheses": ["good", "./short"]}, "3 lines in ./short but 4 in ref"),
-        ({"references": ["ref", "./short"]}, "4 lines in ref but 3 in ./short"),
         ({"source": "./short"}, "3 lines in ./short but 4 in ref"),
         ({"hypotheses": ["empty"], "references": ["empty"]}, "no lines in empty"),
         ({"references": ["missing"]}, "cannot read missing: No such file or directory"),
@@ -275,31 +272,13 @@ def test_files_that_do_not_fit_are_named(
     assert error(**{**ONE, **settings}).startswith(message)
 
 
-def test_missing_comet_is_reported_before_the_work(
-    error: Error, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    job = {"hypotheses": ["not there"], "references": ["nor this"], "source": "src"}
-    assert "pipx install unbabel-comet" in error(**job, metrics=["comet"])
-
-
-def test_tilde_is_expanded_in_every_path(
-    folder: Path, error: Error, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tilde_is_expanded_in_every_path(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     commands.evaluate(EvaluateJob(**ONE))
     expected = capsys.readouterr().out
     paths = {"hypotheses": ["~/good"], "references": ["~/ref"], "source": "~/src"}
     commands.evaluate(EvaluateJob(**paths, report="~/page.html", bootstrap=0))
     assert capsys.readouterr().out == expected
     assert (folder / "page.html").is_file()
-    message = error(**ONE, source="~/no")
-    assert message == f"cannot read {folder / 'no'}: No such file or directory"
-
-
-def test_a_closed_output_is_one_line(error: Error, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    message = error(**ONE)
-    assert message == "standard output is closed: send the scores to a file, > FILE"
 
 
 def test_what_is_read_is_not_overwritten(folder: Path, shared: Path, error: Error) -> None:
@@ -323,5 +302,3 @@ def test_outputs_must_be_different_files(folder: Path) -> None:
     message = "attention_output=.*/x.html would overwrite the file of report"
     with pytest.raises(InputError, match=message):
         check_outputs({"report": "x.html", "attention_output": f"{folder}/x.html"}, [])
-    os.mkfifo(folder / "pipe")  # as /dev/null, it takes both
-    check_outputs({"report": "pipe", "attention_output": "pipe"}, [])

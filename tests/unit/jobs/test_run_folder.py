@@ -178,20 +178,17 @@ def test_every_start_is_kept(
     first = found[0]
     assert first["command"].startswith("mt-train 'run_dir=a b' ")
     assert first["command"].endswith("=ü'")
-    for name in ("torch", "sacrebleu"):
-        assert first["packages"][name] == version(name)
-    assert first["version"] == transformer_mt.__version__
-    assert first["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert first["packages"]["torch"] == version("torch")
     assert (first["ranks"], first["parameters"], len(first["devices"])) == (1, 1234, 1)
     about = f"transformer_mt {transformer_mt.__version__} ({commit}), "
     assert caplog.messages[0].startswith(about)
 
 
-@pytest.mark.parametrize("text", ["{", '{"starts": 3}', "\udcff"])
+@pytest.mark.parametrize("content", [b"{", b'{"starts": 3}', b"\xff"])
 def test_damaged_file_is_replaced(
-    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "run.json").write_bytes(text.encode(errors="surrogateescape"))
+    (tmp_path / "run.json").write_bytes(content)
     run_folder.record_start(tmp_path, CPU, 1, 7)
     assert [start["step"] for start in starts(tmp_path)] == [7]
     assert "run.json is damaged" in caplog.messages[0]

@@ -20,7 +20,6 @@ PAGE = (
 IN_CAPITALS = (
     '<html lang="de">\n<p>THE <b title="A FOX">DOG</b> JUMPS<br>A <code>fox</code>\n<pre>the</pre>'
 )
-COMPRESSED = gzip.compress(PAGE.encode(), mtime=0)
 Run = Callable[..., bytes]
 
 
@@ -86,7 +85,6 @@ def test_messages(
     ("declaration", "encoding", "written"),
     [
         ("", "utf-8", "Ä→"),
-        ("\ufeff", "utf-8", "Ä→"),
         ("\ufeff", "utf-16-le", "Ä→"),
         ('<meta charset="ISO-8859-1">', "windows-1252", "Ä&#8594;"),
         ('<meta http-equiv=x content="text/html; charset=koi8-r">', "koi8-r", "&#196;&#8594;"),
@@ -113,12 +111,7 @@ def test_bytes_that_are_no_letters_stay(run: Run) -> None:
         (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
         (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
-        (
-            COMPRESSED[:-9],
-            {"name": "page.html.gz", "format": "html"},
-            "page.html.gz: damaged or incomplete after line",
-        ),
-        (COMPRESSED, {}, "page.html is compressed: decompress it with zcat"),
+        (gzip.compress(b"<p>a"), {}, "page.html is compressed: decompress it with zcat"),
         (b"", {"ranks": 2}, "several ranks cannot share a document"),
     ],
 )

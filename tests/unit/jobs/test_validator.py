@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import sacrebleu
 import torch
-from sacrebleu.metrics.chrf import CHRF
 from support.models import make_translator
 from support.scoring import score
 from support.tokenizers import small_tokenizer
@@ -20,7 +19,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.jobs import validator as validator_module
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.registries import VALIDATION_METRICS
+from transformer_mt.registries import METRICS, VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
 
 PAIRS = [Pair(f"a dog sees {'the house ' * n}", f"ein Hund sieht {n}") for n in range(1, 12)]
@@ -117,19 +116,13 @@ def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: 
     assert [s[2] for s in later.samples] != [s[2] for s in result.samples]
 
 
-def chrf1(language: str) -> CHRF:
-    assert language == "de"
-    return CHRF(char_order=1)
-
-
 def test_a_registered_metric_is_computed(
     tokenizer: Tokenizer, translate_by: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     translate_by(lambda _: "ein Hund")
-    monkeypatch.setitem(VALIDATION_METRICS, "chrf1", f"{__name__}:chrf1")
-    expected = CHRF(char_order=1).corpus_score(["ein Hund"] * len(PAIRS), [REFERENCES]).score
-    assert validate(tokenizer).metrics["chrf1"] == expected > 0
-    replace(job().train, best_by="chrf1")  # is accepted
+    monkeypatch.setitem(VALIDATION_METRICS, "chrf++", METRICS["chrf++"])
+    (expected,) = score(["ein Hund"] * len(PAIRS), [REFERENCES], metrics=["chrf++"])
+    assert validate(tokenizer).metrics["chrf++"] == expected.score > 0
 
 
 def test_every_line_of_a_language_without_spaces_is_translated(

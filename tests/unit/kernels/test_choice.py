@@ -1,8 +1,6 @@
 """Choice of precision and kernel by processor, and again for a run that resumes; compilation."""
 
 import logging
-import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +55,7 @@ def processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("Zen 4", "auto", "fp32", "fp32 onednn"),
         ("Xeon with AMX", "auto", "fp32", "fp32 torch"),
         ("Xeon", "auto", "bf16", "bf16 torch_transposed"),
-        ("Zen 4", "torch", "auto", "bf16 torch"),
         ("Zen 4", "torch", "fp32", "fp32 torch"),
-        ("Xeon", "onednn", "auto", "fp32 onednn"),
         ("Zen 3", "onednn", "auto", "fp32 onednn"),
         ("Zen 4", "onednn", "auto", "bf16 torch"),  # which is oneDNN's
         ("Zen 4, no oneDNN", "auto", "fp32", "fp32 torch"),
@@ -169,9 +165,6 @@ def test_step_is_not_compiled_without_a_c_compiler(
     assert len(caplog.records) == 1  # no warning where nothing would be compiled
     with pytest.raises(InputError, match=r"train\.compile=true needs a C compiler"):
         should_compile(True, BASE, GPU, "bf16")
-    monkeypatch.setenv("CC", sys.executable)  # any program
-    headers = Path(sysconfig.get_path("include"), "Python.h").exists()
-    assert should_compile(None, BASE, GPU, "bf16") is headers
 
 
 def test_attention_for_short_sequences_is_rejected_where_impossible() -> None:

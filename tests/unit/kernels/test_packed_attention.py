@@ -97,18 +97,10 @@ def test_dropout_keeps_the_mean_and_depends_on_the_seed(
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_the_gpu_kernel_is_traceable_and_has_a_gradient(dropout: float) -> None:
+def test_the_gpu_kernel_is_traceable(dropout: float) -> None:
     shape = (100, 8, 64)
     with FakeTensorMode(), torch.no_grad():
         side = CuSeqlens(torch.empty(9, dtype=torch.int32, device="cuda"), 64)
         query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="cuda")
         out = module.varlen_attention(query, key, value, side, side, True, dropout)
         assert (out.shape, out.dtype) == (shape, torch.bfloat16)
-    query, key, value = torch.empty(3, *shape, dtype=torch.bfloat16, device="meta").requires_grad_()
-    ends = torch.empty(9, dtype=torch.int32, device="meta")
-    out = torch.ops.aten._flash_attention_forward(
-        query, key, value, ends, ends, 64, 64, dropout, True, return_debug_mask=False
-    )[0]
-    assert [grad.shape for grad in torch.autograd.grad(out.sum(), (query, key, value))] == [
-        shape
-    ] * 3

@@ -114,13 +114,6 @@ def test_pairs_are_those_that_training_reads(
     assert report.to_json() == prepared.report
 
 
-def test_nothing_left(tmp_path: Path, vocabulary: Path) -> None:
-    (tmp_path / "mono.de").write_text("\n \n")
-    with pytest.raises(InputError, match="nothing is left"):
-        write_clean_text(data_of(tmp_path / "mono.de"), [tmp_path / "out"], vocabulary)
-    assert not list(tmp_path.glob("out*"))
-
-
 def test_resumes_from_intact_chunks_of_the_same_text(
     tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +144,8 @@ def test_resumes_from_intact_chunks_of_the_same_text(
     assert out.read_bytes() == expected
 
     cleaned[:] = [0] * 10
-    with pytest.raises(InputError):  # what an interrupted run has left for other settings is unused
+    # What an interrupted run has left for other settings is unused.
+    with pytest.raises(InputError, match="nothing is left"):
         write_clean_text(replace(data, tgt_lang="ru", cleaning=replace(STRICT, min_script_share=1)),
                          [out], vocabulary)  # fmt: skip
     assert len(cleaned) == 16

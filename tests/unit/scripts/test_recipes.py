@@ -9,7 +9,6 @@ import random
 import re
 import runpy
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
-from support.marian_models import train_side, write_vocabulary
+from support.marian_models import train_side
 from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.polling import wait_until
@@ -31,14 +30,12 @@ from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose, override
-from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
+from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
-from transformer_mt.run_layout import SIDE_TOKENIZERS
 
 recipe = importlib.import_module("recipe")
-student_report = importlib.import_module("student_report")
 shortlist = importlib.import_module("shortlist")
 RECIPES = ROOT / "scripts/recipes"
 Program = Callable[..., tuple[int, str, str]]
@@ -117,8 +114,6 @@ def test_reversed_source_has_the_sides_swapped(
 
 def test_text_is_a_file_or_the_target_side_of_a_source() -> None:
     assert recipe.text_source("a, b.de") == SourceConfig(src="a, b.de", tgt="a, b.de")
-    source = recipe.text_source("{tsv: a.tsv, tgt_column: 3}")
-    assert source == SourceConfig(tsv="a.tsv", tgt_column="3")
     source = recipe.text_source("{jsonl: 2024-01, tgt_column: no}")  # Norwegian
     assert source == SourceConfig(jsonl="2024-01", tgt_column="no")
     for text in ("{tsv", "{tsv: a.tsv, no: 1}", "{a}"):
@@ -176,62 +171,17 @@ def test_cleaned_lines_are_translated_whole(
     assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [(["--keep", "95"], "must be above 0 and at most 1"), ([], "pip install ctranslate2")],
-)
-def test_what_distillation_needs(
-    arguments: list[str], message: str, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)  # as if it were not installed
-    status, _, err = program("distill", "fast", "--teacher", "none", *arguments)
-    assert (status, err.count("\n")) == (1, 1)
-    assert message in err
-
-
-@pytest.fixture
-def student(program: Program) -> Callable[..., list[str]]:
-    """The words of the command that would train a student of the model ``run``."""
+def test_settings_of_a_student(tmp_path: Path, program: Program) -> None:
     pytest.importorskip("ctranslate2")
 
-    def dry_run(*arguments: str) -> list[str]:
+    def student(*arguments: str) -> list[str]:
+        """The words of the command that would train a student of the model ``run``."""
         given = ["fast", "--teacher", "run", "--dry-run", *arguments]
         status, out, err = program("distill", *given)
         assert status == 0, err
         (row,) = (row for row in out.splitlines() if "run_dir=" in row)
         return shlex.split(row)
 
-    return dry_run
-
-
-def test_distillation_with_the_configuration_of_a_run(
-    tmp_path: Path, student: Callable[..., list[str]]
-) -> None:
-    write_model(tmp_path / "run")
-    configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
-    command = student(*configuration)
-    assert command[:5] == ["mt-train", *configuration]
-    assert "data=files" not in command
-
-
-def test_a_student_that_cannot_have_the_vocabulary_is_refused_before_the_steps(
-    tmp_path: Path, program: Program
-) -> None:
-    pytest.importorskip("ctranslate2")
-    model = replace(JOB.model, tied_embeddings="decoder")
-    run = tmp_path / "run"
-    write_model(run, replace(JOB, model=model, tokenizer=TokenizerConfig(joint=False)))
-    (run / "tokenizer.model").rename(run / "source.spm")
-    shutil.copy(run / "source.spm", run / "target.spm")
-    status, _, err = program("distill", "fast", "--teacher", "run", "model=student")
-    assert (status, err.count("\n")) == (1, 1)
-    assert "set model.tied_embeddings=" in err
-    assert not (tmp_path / "fast").exists()
-
-
-def test_vocabulary_and_weights_of_a_student(
-    tmp_path: Path, student: Callable[..., list[str]]
-) -> None:
     data = replace(JOB.data, train=JOB.data.train * 2, weights=[1.0, 0.5])
     write_model(tmp_path / "run", replace(JOB, data=data))
     plain = {"data.weights=[]", override("tokenizer.path", "run/tokenizer.model")}
@@ -241,24 +191,10 @@ def test_vocabulary_and_weights_of_a_student(
     command = student("--originals", *start)
     assert {*start, "data.weights=[1.0, 1.0, 0.5]"} <= set(command)
     assert not any("tokenizer.path" in word for word in command)
-
-
-def test_an_environment_whose_commands_are_links(tmp_path: Path) -> None:
-    """As of ``uv tool`` and pipx: on PATH is a link to the command, and Python is beside that."""
-    tool, path = tmp_path / "tool/bin", tmp_path / "bin"
-    for folder in (tool, path):
-        folder.mkdir(parents=True)
-    for name in ("mt-train", "python"):
-        (tool / name).write_text('#!/bin/sh\necho "$@"\n')
-        (tool / name).chmod(0o755)
-    (path / "mt-train").symlink_to(tool / "mt-train")
-    done = subprocess.run(
-        [ROOT / "scripts/distill", "fast"],
-        env={"PATH": f"{path}:/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.returncode, done.stdout) == (0, f"{RECIPES / 'distill.py'} fast\n"), done.stderr
+    configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
+    command = student(*configuration)
+    assert command[:5] == ["mt-train", *configuration]
+    assert "data=files" not in command
 
 
 # Two steps, each of which notes its start and copies a file; the first may be slow, or fail.
@@ -328,7 +264,14 @@ def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Program) -> None:
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: Program) -> None:
+def test_what_another_command_or_input_made_is_refused_in_one_line(
+    folder: Path, run: Program
+) -> None:
+    (folder / "a").write_text("mine")
+    status, _, err = run()
+    assert (status, err.count("\n")) == (1, 1)
+    assert err.startswith("steps: error: a was not made by this recipe: move it, or choose")
+    (folder / "a").unlink()
     assert run()[0] == 0
     status, out, err = run("more")
     assert (status, out) == (1, "")
@@ -346,26 +289,6 @@ def test_a_changed_input_or_command_is_refused_with_one_line(folder: Path, run: 
     (folder / "b").unlink()
     assert run()[0] == 0
     assert (folder / "b").read_text() == "other text"
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            lambda f: (f / "a").write_text("mine"),
-            "a was not made by this recipe: move it, or choose",
-        ),
-        (lambda f: (f / "in").unlink(), "cannot read in: No such file or directory\n"),
-    ],
-    ids=["a file of the user's own", "no input"],
-)
-def test_files_that_stop_the_steps(
-    folder: Path, run: Program, change: Callable[[Path], object], message: str
-) -> None:
-    change(folder)
-    status, _, err = run()
-    assert (status, err.count("\n")) == (1, 1)
-    assert err.startswith(f"steps: error: {message}")
 
 
 def test_a_failed_step_stops_with_its_status_and_runs_again(folder: Path, run: Program) -> None:
@@ -401,11 +324,6 @@ def test_a_signal_ends_the_step_as_well(number: signal.Signals, folder: Path, ru
     assert starts(folder) == "aab"
 
 
-@pytest.fixture
-def pair(program: Program) -> Program:
-    return partial(program, "pair_translations")
-
-
 def test_the_input_is_not_overwritten(tmp_path: Path, program: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\n")
     (tmp_path / "back.en").write_text("one\n")
@@ -421,21 +339,21 @@ def test_the_input_is_not_overwritten(tmp_path: Path, program: Program) -> None:
     assert (tmp_path / "back.en").read_text() == "one\n"
 
 
-def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path, pair: Program) -> None:
+def test_a_failed_translation_is_dropped_with_its_pair(tmp_path: Path, program: Program) -> None:
     (tmp_path / "mono.de").write_text("eins\nzwei\ndrei\nvier \u2028 fünf\n", encoding="utf-8")
     (tmp_path / "back.en").write_text("one\n\nthree\tthree\nfour\n")
-    status, _, err = pair("mono.de", "back.en", "out.tsv", "--reverse")
+    status, _, err = program("pair_translations", "mono.de", "back.en", "out.tsv", "--reverse")
     assert (status, err) == (0, "4 lines, 3 pairs; dropped: 1 without a translation\n")
     expected = "one\teins\nthree three\tdrei\nfour\tvier   fünf\n"
     assert (tmp_path / "out.tsv").read_text("utf-8") == expected
     (tmp_path / "mono.de").write_text("eins\n")
-    status, _, err = pair("mono.de", "back.en", "again.tsv")
+    status, _, err = program("pair_translations", "mono.de", "back.en", "again.tsv")
     assert status == 1
     assert "mono.de has 1 lines but back.en has 4" in err
     assert not (tmp_path / "again.tsv").exists()
 
 
-def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
+def test_selection_from_nbest_lists(tmp_path: Path, program: Program) -> None:
     rng = random.Random(1)
     words = ["a", "big", "red", "house", "stands", "near", "the", "old", "river"]
     rows, references, best, nearest = [], [], [], []
@@ -452,9 +370,9 @@ def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
     (tmp_path / "ref").write_text("".join(f"{line}\n" for line in references))
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    assert pair("in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
+    assert program("pair_translations", "in", "out.jsonl", "a.tsv", "--closest-to", "ref")[0] == 0
     assert (tmp_path / "a.tsv").read_text() == "".join(nearest)
-    status, _, err = pair("in", "out.jsonl", "b.tsv", "--keep", "0.75")
+    status, _, err = program("pair_translations", "in", "out.jsonl", "b.tsv", "--keep", "0.75")
     assert status == 0
     assert err.startswith("40 lines, 30 pairs; dropped: 0 without a translation, 10 with a score")
     limit = sorted(score for score, _ in best)[10]
@@ -462,12 +380,9 @@ def test_selection_from_nbest_lists(tmp_path: Path, pair: Program) -> None:
 
     rows[7]["source"] = "another"
     (tmp_path / "out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    status, _, err = pair("in", "out.jsonl", "c.tsv")
+    status, _, err = program("pair_translations", "in", "out.jsonl", "c.tsv")
     assert status == 1
     assert "out.jsonl, line 8: its source is not line 8 of" in err
-    (tmp_path / "out.jsonl").write_text("{}\n" * 40)
-    assert "line 1: not a line of mt-translate" in pair("in", "out.jsonl", "c.tsv")[2]
-    assert "format=jsonl" in pair("in", "in", "c.tsv", "--keep", "0.5")[2]
 
 
 class EchoTranslator:
@@ -485,47 +400,17 @@ class EchoTranslator:
         return [SimpleNamespace(result=lambda line=line: line) for line in hypotheses]
 
 
-@pytest.fixture
-def translate_exported(
+def test_an_exported_model_keeps_the_order_of_lines_and_limits_lengths(
     tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], str]:
-    """Translates a text by the program and an EchoTranslator, with the vocabulary in tmp_path."""
+) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
     monkeypatch.setattr(EchoTranslator, "batches", [])
     monkeypatch.setattr(ctranslate2, "Translator", EchoTranslator)
-
-    def run(text: str) -> str:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        status, out, err = program("translate_exported", str(tmp_path))
-        assert status == 0, err
-        return out
-
-    return run
-
-
-def test_tags_of_an_exported_marian_model(
-    tmp_path: Path, translate_exported: Callable[[str], str]
-) -> None:
-    sides = [train_side(random_lines(300), tmp_path / name, 60) for name in SIDE_TOKENIZERS]
-    write_vocabulary(tmp_path, sides, [">>fra<<", "<2de>"])
-    text = random_lines(1)[0]
-    tags = (">>fra<<", "<2de>", ">>deu<<", text.split()[0])
-    out = translate_exported("".join(f"{tag} {text}\r{text}\n" for tag in tags))
-    ((received, _),) = EchoTranslator.batches
-    assert len(received) == len(tags)  # \r does not end a line
-    rest = {line[0]: line[1:] for line in received}
-    assert rest.keys() & set(tags) == {">>fra<<", "<2de>"}
-    assert rest[">>fra<<"] == rest["<2de>"]
-    assert len(out.splitlines()) == len(tags)
-
-
-def test_an_exported_model_keeps_the_order_of_lines_and_limits_lengths(
-    tmp_path: Path, translate_exported: Callable[[str], str]
-) -> None:
     texts = random_lines(300)
     train_side(texts, tmp_path / "tokenizer.model", 60)
     text = "\n".join([*texts[:70], "", texts[70]]) + "\n"
-    assert translate_exported(text) == text
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert program("translate_exported", str(tmp_path)) == (0, text, "")
     batches = EchoTranslator.batches
     assert [len(batch) for batch, _ in batches] == [32, 32, 8]
     assert all(limit == max(map(len, batch)) + 50 for batch, limit in batches)  # §6.1
