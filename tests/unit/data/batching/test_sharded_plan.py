@@ -18,7 +18,6 @@ from support.stores import epoch_of, flip_bit, numbered_corpus, realistic_length
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
-from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.errors import InputError
 
@@ -95,47 +94,6 @@ def test_a_source_of_weight_0_occurs_in_no_shard_and_a_tiny_one_is_refused(tmp_p
     corpus = random_corpus(tmp_path / "small", 1, 400, 40, 50, 350)  # 1 or 2 pairs in each
     with input_error("source 1 is so small that none of its pairs"):
         ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return numbered_corpus(tmp_path_factory.mktemp("corpus"), realistic_lengths(0, 40_000), 10)
-
-
-@pytest.fixture(scope="module")
-def plan(corpus: Corpus) -> ShardedPlan:
-    return ShardedPlan(corpus, 2000, 1)
-
-
-def test_updates_are_as_full_as_those_of_a_plan_of_the_whole(
-    corpus: Corpus, plan: ShardedPlan
-) -> None:
-    store = store_of_lengths(*realistic_lengths(0, 40_000))
-    whole = BatchPlan(store, 2000, 1)
-    ours = epoch_of(plan)
-    targets = np.array([batch.num_targets for batch in ours])
-    assert targets.max() <= 1.005 * 2000
-    # Up to one update more in each shard, and chunks that are not quite as full.
-    assert whole.steps_per_epoch <= len(ours) <= 1.02 * whole.steps_per_epoch + 10
-
-    def padding(updates: list[GlobalBatch]) -> float:
-        lengths = [b.store.pair_lengths(chunk) for b in updates for chunk in b.chunks]
-        padded = sum(part.shape[1] * part.max(axis=1) for part in lengths)
-        return float(1 - sum(part.sum() for part in lengths) / padded.sum())
-
-    assert padding(ours) < padding(epoch_of(whole)) + 0.01  # in shards of 4,000 pairs
-
-
-def test_updates_of_all_shards_fit_the_buffers(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    ratio = np.repeat(rng.lognormal(0, 0.2, 160), 500)  # source languages of different lengths
-    tgt = np.clip(rng.lognormal(3, 0.6, 80_000), 2, 100).astype(np.int64)
-    src = np.clip(tgt * ratio, 2, 100).astype(np.int64)
-    corpus = numbered_corpus(tmp_path, np.stack([src, tgt]), 4)
-    plan = ShardedPlan(corpus, 4000, 1)
-    shape = plan_buffers(plan.first_shard(), 4000)
-    parts = [len(buffered_batches(update, shape)) for update in epoch_of(plan)]
-    assert np.mean(np.array(parts) > shape.parts) < 0.05  # split over two buffers
 
 
 def digest(updates: Iterator[GlobalBatch]) -> str:
