@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -281,10 +280,7 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"min_length": 10**9}, "min_length=1000000000 must be .*≤ 10,000"),
-        ({"beam_size": "4"}, "beam_size='4' is not a number"),
         ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ min_length"),
-        ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),
         ({"sampling": True, "temperature": 0.0}, "temperature=0.0 must be > 0"),
         ({"top_k": 3}, "top_k applies to sampling only"),
     ],
@@ -295,13 +291,6 @@ def test_invalid_settings(settings: dict[str, float], message: str) -> None:
 
 
 def test_settings_of_a_job_and_of_a_folder() -> None:
-    given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
-    recorded = [field.name for field in fields(SearchConfig)]
-    for field in fields(DecodeConfig):
-        if field.name in recorded:  # null: as in the model folder
-            assert given[field.name] == (field.type | None, None)
-        else:
-            assert given[field.name] == (field.type, field.default)
     job = search_settings(TranslateJob(model="x", sampling=True, seed=3))
     expected = DecodeConfig(sampling=True, seed=3, beam_size=7, length_penalty=1.0)
     assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(job) == expected

@@ -1,14 +1,10 @@
 """Converted models: complete, of the current weights, usable by any CTranslate2 program."""
 
-import contextlib
 import os
 import shutil
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +15,6 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import check_shape
 from transformer_mt.decode.engines.request import EngineRequest, open_engine
@@ -134,28 +129,6 @@ def test_unsupported_shapes(tmp_path: Path, key: str, size: int) -> None:
         open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
     assert not (folder / "ctranslate2").exists()
     check_shape(replace(JOB.model, **{key: 8}))  # the default, given explicitly
-
-
-def test_one_of_several_processes_says_that_it_has_converted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The others have waited for it."""
-    requests = [EngineRequest.open(folder, device="cpu") for _ in range(3)]
-    barrier = threading.Barrier(3)
-    check = converted_models._was_made_from
-
-    def check_together(*arguments: Any) -> bool:
-        is_made = check(*arguments)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            barrier.wait(5)  # all find that there is none
-        barrier.abort()
-        return is_made
-
-    monkeypatch.setattr(converted_models, "_was_made_from", check_together)
-    with ThreadPoolExecutor(3) as threads:
-        places = {*threads.map(lambda request: find_or_convert(request, "float32"), requests)}
-    assert places == {folder / "ctranslate2" / "float32"}
-    assert len(caplog.messages) == 1
 
 
 def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:
