@@ -43,14 +43,6 @@ def test_table_has_every_number_and_fits_a_terminal(metrics: list[str]) -> None:
     assert "20 resamples, seed 12345" in text
 
 
-def test_a_long_name_is_wrapped_not_cut() -> None:
-    found = evaluation(metrics=["bleu", "chrf", "ter"])
-    table = to_text(found).split("╘")[0].splitlines()
-    start, end = (next(i for i, line in enumerate(table) if line[0] == mark) for mark in "╞├")
-    name = "".join(line.split("│")[1].strip() for line in table[start + 1 : end])
-    assert name == "transformer_base_seed1.average5.beam4.newstest2014.de(baseline)"
-
-
 def test_star_means_a_significant_difference() -> None:
     lines = [f"Satz Nummer {i} ist kurz." for i in range(40)]
     bad = [line.replace("kurz", "lang") for line in lines]
