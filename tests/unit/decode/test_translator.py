@@ -191,14 +191,10 @@ def test_translations_much_shorter_than_their_line_are_counted(
     make: Make, tokenizer: Tokenizer
 ) -> None:
     model = constant_model(tokenizer, {"x": 0.0, "</s>": 1.0})
-    lines = ["the dog " * 40, "the dog", "the dog " * 40, " ".join(["red. Red"] * 40)]
+    lines = ["the dog " * 40, "the dog", "the dog " * 40]
     counting = make(model, max_source_tokens=200)
-    assert max(best.tokens for (best,) in counting.translate_nbest(lines[:3], 1)) < 4
+    assert max(best.tokens for (best,) in counting.translate_nbest(lines, 1)) < 4
     assert counting.short_translations == 2
-    talkative = constant_model(tokenizer, {"x": 1.0, "</s>": 0.0})
-    long_enough = make(talkative, max_source_tokens=200, beam_size=1)
-    long_enough.translate(lines)
-    assert long_enough.short_translations == 0
 
 
 def test_prefixes(make: Make) -> None:
@@ -249,7 +245,7 @@ def test_lengths(make: Make) -> None:
     assert short.tokens <= 19
 
 
-def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> None:
+def test_what_cannot_be_translated_is_refused(make: Make) -> None:
     for settings in ({}, {"length_penalty": 1.0}):
         two = make(beam_size=2, **settings)
         assert [len(found) for found in two.translate_nbest(["the dog"], 2)] == [2]
@@ -265,11 +261,6 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
     ):
         with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
             call()
-    no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
-    with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
-        make_translator(random_model(), no_bytes, DecodeConfig()).translate_nbest(
-            ["the dog"], 1, prefixes=["☃"]
-        )
     damaged = random_model()
     with torch.no_grad():
         damaged.embedding.weight[7, 3] = torch.nan

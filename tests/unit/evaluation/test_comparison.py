@@ -45,10 +45,6 @@ def comparisons(evaluation: Evaluation) -> dict[tuple[str, str], Score]:
     }
 
 
-def compare(*args: Any, **settings: Any) -> list[Score]:
-    return list(comparisons(evaluated(*args, **settings)).values())
-
-
 @pytest.fixture(scope="module")
 def texts() -> dict[str, list[str]]:
     reference = [german for _, german in sample_pairs("test")[:150]]
@@ -118,8 +114,8 @@ def test_seed_is_read_from_the_environment(
     def p_values(seed: str, first: str, second: str) -> list[float | None]:
         monkeypatch.setenv("SACREBLEU_SEED", seed)
         systems = {name: texts[name] for name in (first, second)}
-        found = compare(systems, [texts["ref1"]], bootstrap=200)
-        return [item.p_bootstrap for item in found]
+        found = comparisons(evaluated(systems, [texts["ref1"]], bootstrap=200))
+        return [item.p_bootstrap for item in found.values()]
 
     one, again, two = (p_values(seed, "a.de", "b.de") for seed in "112")
     assert one == again != two

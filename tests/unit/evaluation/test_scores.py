@@ -18,14 +18,13 @@ REFERENCE = [
 ]
 
 
-@pytest.mark.parametrize("bootstrap", [0, 50])
-def test_text_fits_a_terminal_and_keeps_signatures_whole(bootstrap: int) -> None:
+def test_text_fits_a_terminal_and_keeps_signatures_whole() -> None:
     metrics = [*DEFAULT, "chrf++", "paper", "lowercase_tokens"]
     rows = score(REFERENCE, [REFERENCE], tgt_lang="de", metrics=metrics)
-    settings = ScoreSettings(tgt_lang="de", metrics=metrics, protocols=[], bootstrap=bootstrap)
+    settings = ScoreSettings(tgt_lang="de", metrics=metrics, protocols=[], bootstrap=50)
     evaluation = evaluate_systems({"x": REFERENCE}, TestSet(references={"r": REFERENCE}), settings)
     lines = to_text(evaluation.systems[0].scores).splitlines()
-    assert ("μ = 100.00 ± 0.00" in lines[0]) == bool(bootstrap)
+    assert "μ = 100.00 ± 0.00" in lines[0]
     assert max(map(len, lines)) <= 80
     for row in rows:
         first = next(i for i, line in enumerate(lines) if line.startswith(f"{row.name} "))

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
-from support.polling import wait_until
 from support.stores import epoch_of, flip_bit, numbered_corpus, realistic_lengths, store_of_lengths
 
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
-from transformer_mt.data.store.token_store import Corpus, TokenStore
+from transformer_mt.data.store.token_store import Corpus
 from transformer_mt.errors import InputError
 
 BATCH_TOKENS = 60
@@ -120,28 +118,6 @@ def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
         ):
             updates = digest(plan[i] for i in range(3 * plan.steps_per_epoch))
             assert updates == expected or expected is None
-
-
-def test_an_update_needs_its_own_shard_and_the_next_which_a_thread_plans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus, opened = random_corpus(tmp_path, 0, 900, 9), list[str]()
-    load = TokenStore.load
-
-    def spy(folder: Path) -> TokenStore:
-        if folder.parent == tmp_path:  # others are opened by the thread of another test
-            opened.append(threading.current_thread().name.partition("_")[0])
-        return load(folder)
-
-    monkeypatch.setattr(TokenStore, "load", spy)
-    before = set(threading.enumerate())
-    plan = ShardedPlan(corpus, BATCH_TOKENS, 1)
-    plan.first_shard()
-    assert set(threading.enumerate()) <= before  # no thread until an update is read
-    opened.clear()
-    plan[int(9.95 * plan.steps_per_epoch)]
-    wait_until(lambda: len(opened) > 1)  # although no update of the next was asked for
-    assert opened == ["next-shard"] * 2
 
 
 def test_a_damaged_shard_is_reported_before_it_is_read(tmp_path: Path) -> None:

@@ -158,19 +158,6 @@ def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert message.endswith("; using engine=torch")
 
 
-def build_mine(_: Any) -> Any:
-    return built("mine", "float32")
-
-
-def test_a_registered_engine_is_accepted(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(request_module.ENGINES, "mine", f"{__name__}:build_mine")
-    assert choose("mine") == ("mine float32", [])
-    with pytest.raises(InputError, match="engine='none' is not one of: auto, torch, ctranslate2"):
-        choose("none")
-    with pytest.raises(InputError, match="compute_type='float8' is not one of"):
-        choose(compute_type="float8")
-
-
 CHILD = """
 import sys
 from transformer_mt.cli.entry_points import translate
