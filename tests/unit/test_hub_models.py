@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 from support import hub_server
+from support.errors import input_error
 from support.hub_server import Hub
 from support.paths import ROOT
 
@@ -88,15 +89,8 @@ def test_the_cache_is_used_where_the_hub_cannot_be_reached(
         with pytest.raises(InputError, match=f"cannot fetch {other}: .*{message}"):
             hub_models.resolve(other)
     assert bool(hub.requests) == (state == "down")
-
-
-def test_an_incomplete_copy_in_the_cache_is_not_used(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = hub_models.resolve(f"hf://{NAME}")
-    (folder / "model.safetensors").unlink()
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"cannot fetch hf://"):
+    (folder / "model.safetensors").unlink()  # an incomplete copy
+    with pytest.raises(InputError, match=f"cannot fetch hf://{NAME}"):
         hub_models.resolve(f"hf://{NAME}")
 
 
@@ -116,9 +110,8 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
     hub.push("some-org/bert", {"config.json": b"{}", "model.safetensors": bytes(10**6)})
     hub.push("some-org/gated", hub_server.read_files(MODEL))
     hub.gated.add("some-org/gated")
-    with pytest.raises(InputError, match=message) as error:
+    with input_error(message):
         hub_models.resolve(reference)
-    assert "\n" not in str(error.value)
     assert not any("safetensors" in path for path in hub.downloads()) or "gated" in reference
 
 

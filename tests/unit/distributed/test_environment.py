@@ -1,6 +1,7 @@
 """Ranks from the environment of torchrun."""
 
 import pytest
+from support.errors import input_error
 
 from transformer_mt.distributed.environment import (
     env_local_rank,
@@ -9,7 +10,6 @@ from transformer_mt.distributed.environment import (
     env_size,
     under_launcher,
 )
-from transformer_mt.errors import InputError
 
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -59,6 +59,5 @@ def test_invalid_variables_are_named(
     for key, number in zip(RANKS, "1414", strict=True):
         monkeypatch.setenv(key, number)
     monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=f"{name}={value} ") as caught:
+    with input_error(f"{name}={value} "):
         print(env_rank(), env_size(), env_local_rank(), env_local_size())
-    assert "\n" not in str(caught.value)

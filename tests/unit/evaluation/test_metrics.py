@@ -92,6 +92,11 @@ def test_protocols_default_to_those_that_suit_the_system() -> None:
     assert [row.name for row in rows] == ["BLEU (paper protocol)", "BLEU (lower-case tokens)"]
 
 
+def test_words_of_chrf() -> None:
+    (found,) = score(HYPOTHESIS, [REFERENCE], metrics=["chrf++"])
+    assert found.score == CHRF(word_order=2).corpus_score(HYPOTHESIS, [REFERENCE]).score
+
+
 CHINESE = ["我喜欢这只红色的狗。", "他来了"], ["我喜欢那只红色的狗。", "他走了"]
 
 

@@ -57,9 +57,7 @@ def test_good_pairs_stay(name: str) -> None:
     ("name", "text", "expected"),
     [
         ("garbled", "a bell\x07 rings", True),
-        ("garbled", "it\x92s Windows-1252", True),
         ("garbled", "lost \ufffd letters", True),
-        ("garbled", "a bullet \uf0b7 of a symbol font", True),
         ("garbled", "half a pair \ud83d", True),
         ("garbled", "fÃ¼r mich", True),  # "für".encode().decode("cp1252")
         ("garbled", "â€œquotedâ€\x9d", True),
@@ -99,7 +97,6 @@ def test_filters_of_one_side(name: str, text: str, expected: bool) -> None:
         (" „Straße“, 5-A!\t", "STRASSE 5A", True),
         ("Été", "Ete", False),
         ("", "...", True),
-        ("The same.", "The same one.", False),
         ("x" * 40 + " a", "x" * 40 + " b", False),
         ("Version 1", "Version 2", False),
         ("की", "का", False),  # only the vowel signs differ
@@ -119,9 +116,7 @@ def test_repetition_is_of_words_or_phrases_in_a_row() -> None:
     drops = made(filters.repeated_words, max_word_repeats=2)
     for text in (
         "he came , he saw , he won , he left",
-        "a b a c a d a e",
         "one two three four five " * 5,  # longer than a phrase
-        "bla blabla blablabla",
         "so so sos",
         "great ! ! ! ! !",  # tokenised punctuation
         "* * * * Hotel - - - -",

@@ -297,8 +297,6 @@ def test_a_testset_is_read_from_the_folder_of_sacrebleu(
 def test_wrong_names_of_a_testset() -> None:
     unknown = SourceConfig(testset="wmt99", langs="en-de")
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
-    other = SourceConfig(testset="wmt19", langs="en-xx")
-    assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
     assert "does not translate from de to en" in error_of(NEWSTEST, langs="de-en")
     assert "does not translate from en to fr" in error_of(NEWSTEST, langs="en-fr")
 

@@ -184,10 +184,7 @@ def test_failed_capture_falls_back_to_eager_steps(
             work()
     assert len(done) == 6
     assert len(tried) == len(caplog.records) == 1
-    assert (
-        "CUDA graphs cannot be used (operation not permitted when stream is capturing)"
-        in caplog.text
-    )
+    assert "(operation not permitted when stream is capturing)" in caplog.text
 
 
 @pytest.mark.parametrize("is_invalid", [False, True])
