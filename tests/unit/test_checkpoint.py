@@ -181,12 +181,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "empty folder": lambda f: [path.unlink() for path in f.iterdir()],
     "state cut": cut("state.json"),
     "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
-    "state null": lambda f: (f / "state.json").write_text("null"),
     "another format": state(format=1),
     "another step": state(step=90),
     "another number": state(note=3),
     "no checksums": state(sha256={}),
-    "checksums a list": state(sha256=["model.safetensors", "optimizer.safetensors"]),
 }
 
 

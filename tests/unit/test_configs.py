@@ -104,24 +104,24 @@ def test_every_option_composes_and_holds_only_what_differs(group: str, option: s
             assert getattr(composed, name) == getattr(default, name)
 
 
-@pytest.mark.parametrize("option", [p.stem for p in (config_dir() / "data").glob("*.yaml")])
-def test_every_data_set_composes_and_has_a_run_folder_of_its_own(option: str) -> None:
-    job = train_job(*FILES) if option == "files" else train_job(f"data={option}")
-    direction = ("de", "en") if option == "iwslt14_de_en" else ("en", "de")
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        *(f"data={path.stem}" for path in (config_dir() / "data").glob("*.yaml")),
+        *(f"experiment={name}" for name in EXPERIMENTS),
+    ],
+)
+def test_every_data_set_and_experiment_has_a_run_folder_of_its_own(chosen: str) -> None:
+    job = train_job(*FILES) if chosen == "data=files" else train_job(chosen)
+    name = chosen.partition("=")[2]
+    assert job.run_dir == f"runs/{'wmt14_en_de_big' if name == 'big' else name}"
+    direction = ("de", "en") if name == "iwslt14_de_en" else ("en", "de")
     assert (job.data.src_lang, job.data.tgt_lang) == direction
-    assert job.run_dir == f"runs/{option}"
 
 
 def test_languages_of_own_files_are_required() -> None:
     with pytest.raises(UsageError, match=r"data\.src_lang"):
         train_job("data=files", *FILES[3:])
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_composes_and_has_a_run_folder_of_its_own(experiment: str) -> None:
-    run_dir = train_job(f"experiment={experiment}").run_dir
-    expected = "wmt14_en_de_big" if experiment == "big" else experiment
-    assert run_dir == f"runs/{expected}"
 
 
 def test_tiny_is_the_model_of_wu_et_al() -> None:

@@ -102,14 +102,6 @@ def test_constraints_are_those_of_the_lock() -> None:
     assert direct <= constraints.keys(), AGAIN
 
 
-def test_scripts_install_the_locked_torch() -> None:
-    script = (ROOT / "scripts" / "lib.sh").read_text()
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    versions = [package["version"] for package in locked()["torch"]]
-    assert re.findall(r"MT_TORCH_VERSION:-(.*?)}", script) == versions
-    assert re.findall(r"ARG TORCH=(.*)", dockerfile) == versions
-
-
 def test_nobody_is_told_to_install_this_package_from_an_index() -> None:
     """It is not published: the command would fail, or install what a stranger calls so."""
     command = re.compile(r"\b(?:install|uvx|--from)\b[^`\n#]*\btransformer[-_]mt(?![\w/.])")

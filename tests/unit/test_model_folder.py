@@ -85,6 +85,10 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
     assert not model.training
     assert read == job()
     assert tokenizer.decode(tokenizer.encode(["a word"])) == ["a word"]
+    named = folder.rename(folder.with_name("caf\udce9"))
+    for read in (model_folder.load_model, model_folder.locate):
+        with pytest.raises(InputError, match=r"not valid UTF-8.*rename"):
+            read(named)
 
 
 def append(folder: Path, text: str) -> None:

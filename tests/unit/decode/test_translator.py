@@ -245,7 +245,7 @@ def test_lengths(make: Make) -> None:
     assert short.tokens <= 19
 
 
-def test_what_cannot_be_translated_is_refused(make: Make) -> None:
+def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> None:
     for settings in ({}, {"length_penalty": 1.0}):
         two = make(beam_size=2, **settings)
         assert [len(found) for found in two.translate_nbest(["the dog"], 2)] == [2]
@@ -261,6 +261,10 @@ def test_what_cannot_be_translated_is_refused(make: Make) -> None:
     ):
         with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
             call()
+    no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
+    lacking = make_translator(random_model(), no_bytes, DecodeConfig())
+    with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
+        lacking.translate_nbest(["the dog"], 1, prefixes=["☃"])
     damaged = random_model()
     with torch.no_grad():
         damaged.embedding.weight[7, 3] = torch.nan

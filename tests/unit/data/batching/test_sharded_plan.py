@@ -5,18 +5,20 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
+from support.polling import wait_until
 from support.stores import epoch_of, flip_bit, numbered_corpus, realistic_lengths, store_of_lengths
 
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
-from transformer_mt.data.store.token_store import Corpus
+from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.errors import InputError
 
 BATCH_TOKENS = 60
@@ -118,6 +120,14 @@ def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
         ):
             updates = digest(plan[i] for i in range(3 * plan.steps_per_epoch))
             assert updates == expected or expected is None
+
+
+def test_the_next_shard_is_read_while_one_is_trained_on(tmp_path: Path) -> None:
+    """Although no update of it was asked for; the others are not."""
+    corpus = random_corpus(tmp_path, 0, 900, 9)
+    with patch.object(TokenStore, "load", side_effect=TokenStore.load) as load:
+        assert ShardedPlan(corpus, BATCH_TOKENS, 1)[0]
+        wait_until(lambda: load.call_count == 2)
 
 
 def test_a_damaged_shard_is_reported_before_it_is_read(tmp_path: Path) -> None:

@@ -58,6 +58,8 @@ def test_good_pairs_stay(name: str) -> None:
     [
         ("garbled", "a bell\x07 rings", True),
         ("garbled", "lost \ufffd letters", True),
+        ("garbled", "a bullet \uf0b7 of a symbol font", True),
+        ("garbled", "it\x92s Windows-1252", True),
         ("garbled", "half a pair \ud83d", True),
         ("garbled", "fÃ¼r mich", True),  # "für".encode().decode("cp1252")
         ("garbled", "â€œquotedâ€\x9d", True),

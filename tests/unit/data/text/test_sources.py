@@ -128,6 +128,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
         ("tsv", "a\tb\tc", '"A\ttab"\tb\tc', "has 4 tab-separated column(s), line 1 has 3"),
         ("jsonl", ROW, '{"en": "a", "de": ', "not valid JSON (Expecting value"),
         ("jsonl", ROW, "[" * 100_000, "not valid JSON (maximum recursion depth"),
+        ("jsonl", ROW, '["a", "b"]', "not a JSON object but of type list"),
         ("jsonl", ROW, '{"en": "a", "fr": "b"}', "no column 'de', only: en, fr;"),
         ("jsonl", ROW, '{"en": "a", "de": null}', "de is null, not text"),
         ("jsonl", ROW, '{"translation": {"en": []}, "de": "b"}', "translation.en is of type list"),
@@ -297,6 +298,8 @@ def test_a_testset_is_read_from_the_folder_of_sacrebleu(
 def test_wrong_names_of_a_testset() -> None:
     unknown = SourceConfig(testset="wmt99", langs="en-de")
     assert "testset=wmt99: sacreBLEU has no such test set" in error_of(unknown)
+    other = SourceConfig(testset="wmt19", langs="en-xx")
+    assert "testset=wmt19 has no langs=en-xx, only: " in error_of(other, langs="en-xx")
     assert "does not translate from de to en" in error_of(NEWSTEST, langs="de-en")
     assert "does not translate from en to fr" in error_of(NEWSTEST, langs="en-fr")
 

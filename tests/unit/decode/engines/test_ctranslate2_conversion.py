@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.engine import check_shape
 from transformer_mt.decode.engines.request import EngineRequest, open_engine
@@ -129,6 +131,16 @@ def test_unsupported_shapes(tmp_path: Path, key: str, size: int) -> None:
         open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
     assert not (folder / "ctranslate2").exists()
     check_shape(replace(JOB.model, **{key: 8}))  # the default, given explicitly
+
+
+def test_what_another_process_has_converted_meanwhile_is_used(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = convert(folder)
+    caplog.clear()
+    monkeypatch.setattr(converted_models, "_was_made_from", Mock(side_effect=[False, True]))
+    assert convert(folder) == place
+    assert caplog.messages == []
 
 
 def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:

@@ -6,6 +6,7 @@ the contents of a tensor are read.
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import MagicMock, Mock
@@ -163,6 +164,16 @@ def test_steps_that_are_not_capturable_run_eagerly(
     assert graph_step.captures == 0
     monkeypatch.setattr(beam_search, "_CPU_POLICY", beam_search._StepPolicy(1, 0, 0, None))
     assert translator.translate(lines) == found
+
+
+def test_a_small_batch_is_captured_once(
+    graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = replace(beam_search._CPU_POLICY, small_batch=6)
+    monkeypatch.setattr(beam_search, "_CPU_POLICY", policy)
+    translator = make_translator(random_model(), tokenizer, DecodeConfig(max_extra_tokens=30))
+    translator.translate(random_lines(6, 9))
+    assert graph_step.captures == 1
 
 
 def test_failed_capture_falls_back_to_eager_steps(
