@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from operator import length_hint
 from pathlib import Path
 
@@ -61,12 +62,11 @@ def test_little_work_stays_in_this_process(items: int, processes: int) -> None:
 
 def test_items_are_read_a_few_ahead() -> None:
     items = iter(range(100))
-    results = map_ordered(slower_if_even, items, 2)
-    for done in range(1, 11):
-        next(results)
-        num_read = 100 - length_hint(items)
-        assert num_read - done <= 5  # two for each process, and the one being submitted
-    results.close()
+    with closing(map_ordered(slower_if_even, items, 2)) as results:
+        for done in range(1, 11):
+            next(results)
+            num_read = 100 - length_hint(items)
+            assert num_read - done <= 5  # two for each process, and the one being submitted
 
 
 UNFINISHED = r"""
