@@ -51,6 +51,7 @@ def test_ranks_of_a_launcher(
         ("RANK", "4"),
         ("RANK", "1.0"),
         ("LOCAL_RANK", "x"),
+        ("LOCAL_WORLD_SIZE", "0"),
     ],
 )
 def test_invalid_variables_are_named(
