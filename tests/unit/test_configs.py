@@ -1,14 +1,10 @@
 """The config tree: every option composes to the documented values; help and reference match it."""
 
-import json
-import re
 from dataclasses import fields, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from omegaconf import OmegaConf
 from settings_reference import PAGE, reference
@@ -22,7 +18,6 @@ from transformer_mt.config import (
     OptimizerConfig,
     ScheduleConfig,
     SearchConfig,
-    SourceConfig,
     TokenizerConfig,
     TrainConfig,
     TrainJob,
@@ -32,9 +27,8 @@ from transformer_mt.config import (
     schema,
 )
 from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import first_sentence, sections
+from transformer_mt.config.settings import sections
 from transformer_mt.errors import InputError, UsageError
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SOURCE_NOISES
 from transformer_mt.training.optimizer import inverse_sqrt
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
@@ -110,24 +104,24 @@ def test_every_option_composes_and_holds_only_what_differs(group: str, option: s
             assert getattr(composed, name) == getattr(default, name)
 
 
-@pytest.mark.parametrize("option", [p.stem for p in (config_dir() / "data").glob("*.yaml")])
-def test_every_data_set_composes_and_has_a_run_folder_of_its_own(option: str) -> None:
-    job = train_job(*FILES) if option == "files" else train_job(f"data={option}")
-    direction = ("de", "en") if option == "iwslt14_de_en" else ("en", "de")
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        *(f"data={path.stem}" for path in (config_dir() / "data").glob("*.yaml")),
+        *(f"experiment={name}" for name in EXPERIMENTS),
+    ],
+)
+def test_every_data_set_and_experiment_has_a_run_folder_of_its_own(chosen: str) -> None:
+    job = train_job(*FILES) if chosen == "data=files" else train_job(chosen)
+    name = chosen.partition("=")[2]
+    assert job.run_dir == f"runs/{'wmt14_en_de_big' if name == 'big' else name}"
+    direction = ("de", "en") if name == "iwslt14_de_en" else ("en", "de")
     assert (job.data.src_lang, job.data.tgt_lang) == direction
-    assert job.run_dir == f"runs/{option}"
 
 
 def test_languages_of_own_files_are_required() -> None:
     with pytest.raises(UsageError, match=r"data\.src_lang"):
         train_job("data=files", *FILES[3:])
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_composes_and_has_a_run_folder_of_its_own(experiment: str) -> None:
-    run_dir = train_job(f"experiment={experiment}").run_dir
-    expected = "wmt14_en_de_big" if experiment == "big" else experiment
-    assert run_dir == f"runs/{expected}"
 
 
 def test_tiny_is_the_model_of_wu_et_al() -> None:
@@ -167,11 +161,6 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
     values(deep, num_encoder_layers=12, num_decoder_layers=1)
     for key in ("d_model", "d_ff", "num_heads", "key_size", "value_size"):
         assert getattr(deep, key) == getattr(base, key)
-    with torch.device("meta"):
-        size, of_base = (
-            sum(p.numel() for p in Transformer(model, 4).parameters()) for model in (deep, base)
-        )
-    assert 0.9 * of_base < size < of_base
 
 
 def test_noise_is_a_group_of_one_setting() -> None:
@@ -203,12 +192,9 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ("train", "data.cleaning.max_tokens=1", r"≥ 2 and ≤ 100,000$"),
         ("train", "data.cleaning.max_ratio=0.9", r"≥ 1 \(or null\)"),
         ("train", "data.cleaning.max_ratio=nan", r"≥ 1"),
-        ("train", "data.cleaning.max_ratio=inf", r"≥ 1"),
         ("train", "data.cleaning.max_word_repeats=0", r"≥ 1 \(or null\)"),
-        ("train", "data.cleaning.max_character_repeats=0", r"≥ 1"),
         ("train", "data.cleaning.min_word_length=-1.0", r"≥ 0"),
         ("train", "data.cleaning.min_script_share=1.1", r"≥ 0 and ≤ 1 "),
-        ("train", "data.cleaning.min_language_probability=2.0", r"≥ 0 and ≤ 1 "),
         # Absurd numbers of a model folder could make one line endless, or take all memory.
         *(
             ("train", f"{key}=1000000000", r"≥ \d+ and ≤ [\d,]+")
@@ -228,11 +214,6 @@ def test_numbers_out_of_range_are_refused(command: Command, override: str, messa
     config = OmegaConf.merge(schema(JOBS[command]), OmegaConf.from_dotlist([*given, override]))
     with pytest.raises(InputError, match=rf"^{override} must be {message}"):
         OmegaConf.to_object(config)
-
-
-def test_an_unknown_normalization_is_refused() -> None:
-    with pytest.raises(InputError, match=r"data\.normalization='nfkc' is not one of: none, nfc"):
-        train_job("data.normalization=nfkc")
 
 
 def test_numbers_of_a_wrong_type_are_refused() -> None:
@@ -295,72 +276,17 @@ def test_table_3(row: str) -> None:
 def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: Command) -> None:
     text = help_text(command)
     assert max(map(len, text.splitlines())) <= 80
-    text, _, sources = text.partition("\nData sources")
-    if command == "train":
-        _, _, text = text.partition("\nSettings")
-        sources, _, _ = sources.partition("\nMore")
-        keys = re.findall(r"^  (\w+)", sources, re.MULTILINE)
-        assert keys == [f.name for f in fields(SourceConfig)]
-    listed = dict(re.findall(r"^  ([a-z_.]+\d?)=(\S+)", text, re.MULTILINE))
-    config = dotted(OmegaConf.to_container(compose_config(command)))
-    config = {key: value for key, value in config.items() if not key.startswith("hydra.")}
-    assert listed.keys() == config.keys()
-    if command == "train":
-        assert listed.pop("run_dir") == "runs/<data>"
-        assert config.pop("run_dir") == "runs/${hydra:runtime.choices.data}"
-    for key, value in config.items():
-        if isinstance(value, list):
-            sources = any(isinstance(item, dict) for item in value)
-            assert listed[key] == ("[...]" if sources else f"[{','.join(value)}]"), key
-        elif isinstance(value, str):
-            required = "NAME" if key == "format" else "FOLDER"
-            assert listed[key] == (value or required), key
-        else:
-            assert json.loads(listed[key]) == value, key
-
-
-def test_help_lists_every_option_of_every_group_the_default_first() -> None:
-    choices = compose_config("train").hydra.runtime.choices
-    listing, _, _ = help_text("train").partition("\nSettings")
-    listing = listing.partition("\nChoose first")[2]
-    rows = re.search(r"experiment=table3/…\s+One of: ([\w,\s]+?)\n  \w+=", listing)
-    assert rows is not None
-    table_3 = rows[1].replace(",", "").split()
-    listing = listing.replace("  experiment=table3/…", "")
-    listing += "".join(f"\n  experiment=table3/{row}" for row in table_3)
-    listed: dict[str, list[str]] = {}
-    for group, option in re.findall(r"^  (\w+)=(\S+)", listing, re.MULTILINE):
-        listed.setdefault(group, []).append(option)
-    assert listed.keys() == {*GROUPS, "augment", "data", "experiment"}
-    for group, options in listed.items():
-        folder = config_dir() / group
-        files = {path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml")}
-        files |= {Path("auto")} if group == "model" else set()
-        assert set(map(Path, options)) == files, group
-        assert len(options) == len(files), group
-        if choices[group]:
-            assert options[0] == choices[group], group
-
-
-def test_first_sentence() -> None:
-    assert first_sentence("E.g. a. ``b`` c.") == "E.g. a."
-    assert first_sentence("By Wu et al. 2021 (e.g. 0.1). More.") == "By Wu et al. 2021 (e.g. 0.1)."
-    assert first_sentence("As usual. Then more.") == "As usual."
-
-
-@pytest.mark.parametrize("command", JOBS)
-def test_every_setting_has_a_meaning(command: Command) -> None:
-    everything = [setting for section in sections(command) for setting in section.settings]
-    assert not [setting.key for setting in everything if not setting.meaning]
+    settings = [setting for section in sections(command) for setting in section.settings]
+    keys = dotted(OmegaConf.to_container(compose_config(command)))
+    assert {key for key in keys if not key.startswith("hydra.")} <= {s.key for s in settings}
+    for setting in settings:
+        assert setting.meaning, setting.key
+        row = setting.key if setting.default is None else f"{setting.key}={setting.default}"
+        folder, _, option = row.rpartition("/")  # many options, such as the rows of Table 3
+        assert (option in text) if folder == "experiment=table3" else (f"\n  {row}" in text), row
 
 
 def test_reference_is_up_to_date() -> None:
     """``scripts/settings_reference.py`` rewrites transformer_mt/config/README.md."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == reference(page)
-
-
-def test_config_dir_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert config_dir().is_absolute()
-    assert (config_dir() / "train.yaml").is_file()

@@ -1,9 +1,6 @@
 """References to models on the Hub, fetched by the real client from a server on this machine."""
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +8,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import constants
 from support import hub_server
+from support.errors import input_error
 from support.hub_server import Hub
 from support.paths import ROOT
 
@@ -44,18 +42,15 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-@pytest.fixture
-def expected() -> list[str]:
-    return Translator.load(MODEL, device="cpu", engine="torch").translate(["a b", "c"])
-
-
-def test_only_what_translation_needs_is_downloaded(hub: Hub, expected: list[str]) -> None:
+def test_only_what_translation_needs_is_downloaded(hub: Hub) -> None:
     folder = hub_models.resolve(f"hf://{NAME}")
     assert {path.name for path in folder.iterdir()} == FILES
     assert {Path(path).name for path in hub.downloads()} == FILES
     assert all((folder / name).read_bytes() == (MODEL / name).read_bytes() for name in FILES)
-    translator = Translator.load(f"hf://{NAME}@v1", device="cpu", engine="torch")
-    assert translator.translate(["a b", "c"]) == expected
+    local, remote = (
+        Translator.load(name, device="cpu", engine="torch") for name in (MODEL, f"hf://{NAME}@v1")
+    )
+    assert remote.translate(["a b", "c"]) == local.translate(["a b", "c"])
     assert len(hub.downloads()) == 3  # not again
 
 
@@ -73,12 +68,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "message"),
-    [
-        ("down", "500 Internal"),
-        ("unreachable", "[Cc]onnect"),
-        ("offline", "HF_HUB_OFFLINE"),
-    ],
+    ("state", "message"), [("down", "500 Internal"), ("offline", "HF_HUB_OFFLINE")]
 )
 def test_the_cache_is_used_where_the_hub_cannot_be_reached(
     hub: Hub, state: str, message: str, monkeypatch: pytest.MonkeyPatch
@@ -89,8 +79,6 @@ def test_the_cache_is_used_where_the_hub_cannot_be_reached(
     assert hub_models.resolve(pinned) == folder
     if state == "down":
         hub.status = 500
-    elif state == "unreachable":
-        monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     else:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert hub_models.resolve(f"hf://{NAME}") == folder
@@ -98,15 +86,8 @@ def test_the_cache_is_used_where_the_hub_cannot_be_reached(
         with pytest.raises(InputError, match=f"cannot fetch {other}: .*{message}"):
             hub_models.resolve(other)
     assert bool(hub.requests) == (state == "down")
-
-
-def test_an_incomplete_copy_in_the_cache_is_not_used(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = hub_models.resolve(f"hf://{NAME}")
-    (folder / "model.safetensors").unlink()
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(InputError, match=r"cannot fetch hf://"):
+    (folder / "model.safetensors").unlink()  # an incomplete copy
+    with pytest.raises(InputError, match=f"cannot fetch hf://{NAME}"):
         hub_models.resolve(f"hf://{NAME}")
 
 
@@ -119,7 +100,6 @@ def test_an_incomplete_copy_in_the_cache_is_not_used(
         ("hf://some-org/gated", r"gated.*accept its conditions at http"),
         ("hf://some-org/bert", r"not a model of transformer_mt: it has no config\.yaml$"),
         ("hf://bert", r"write hf://ORG/NAME or hf://ORG/NAME@REVISION"),
-        ("hf://a/b@", r"write hf://ORG/NAME"),
         ("hf://../..", r"hf://\.\./\.\.: "),
     ],
 )
@@ -127,9 +107,8 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
     hub.push("some-org/bert", {"config.json": b"{}", "model.safetensors": bytes(10**6)})
     hub.push("some-org/gated", hub_server.read_files(MODEL))
     hub.gated.add("some-org/gated")
-    with pytest.raises(InputError, match=message) as error:
+    with input_error(message):
         hub_models.resolve(reference)
-    assert "\n" not in str(error.value)
     assert not any("safetensors" in path for path in hub.downloads()) or "gated" in reference
 
 
@@ -154,18 +133,3 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     shutil.rmtree(cache)
     assert with_initial_model(job, name) == started
-
-
-def test_the_environment_of_the_hub(hub: Hub, tmp_path: Path) -> None:
-    """HF_ENDPOINT, HF_HOME and HF_HUB_OFFLINE are the client's own settings."""
-    code = f"from transformer_mt.hub_models import resolve; print(resolve('hf://{NAME}@v1'))"
-    for offline in ("0", "1"):
-        env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": offline}
-        folder = Path(
-            subprocess.check_output(
-                [sys.executable, "-c", code], env={**os.environ, **env}, text=True
-            ).strip()
-        )
-        assert folder.is_relative_to(tmp_path / "home")
-        assert {path.name for path in folder.iterdir()} == FILES
-    assert len(hub.downloads()) == 3

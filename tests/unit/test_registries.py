@@ -14,7 +14,6 @@ from transformer_mt.config import (
     TrainConfig,
     TranslateJob,
 )
-from transformer_mt.config.settings import field_docstrings
 from transformer_mt.errors import InputError
 from transformer_mt.registries import Registry
 
@@ -61,11 +60,3 @@ def test_registered_names_are_accepted_and_listed(
 
 def test_every_ending_is_of_a_format() -> None:
     assert set(registries.DOCUMENT_ENDINGS.values()) == set(registries.DOCUMENT_FORMATS)
-
-
-def test_help_lists_registered_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registries.ENGINES, "mine", "module:function")
-    field_docstrings.cache_clear()
-    text = field_docstrings(TranslateJob)["engine"]
-    field_docstrings.cache_clear()
-    assert "``auto``, ``torch``, ``ctranslate2`` or ``mine``" in text

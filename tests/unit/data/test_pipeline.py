@@ -3,13 +3,9 @@
 import dataclasses
 import pickle
 import random
-import re
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -234,44 +230,7 @@ def test_an_interrupted_merge_is_repeated_from_the_chunks(
         with pytest.raises(SystemExit):
             prepare(job)
     assert left_in_cache(job) == {".chunks"}
-    (chunks,) = Path(job.cache_dir).glob("*.chunks")
-    unfinished = chunks.with_name(f".{chunks.stem}.0123abcd.tmp")
-    unfinished.mkdir()
-    (unfinished / "rubbish").write_bytes(b"of a run that was killed")
     monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
-    prepared = prepare(job)
-    assert "rubbish" not in content(prepared.corpus)
-    assert left_in_cache(job) == {"corpus"}
-
-
-@contextmanager
-def file_size_limit() -> Iterator[None]:
-    """The operating system refuses to write more than 300 bytes of a file."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_a_file_size_limit(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """First a chunk cannot be written, then a file of the store."""
-    prepare(job)
-    job = changed(job, "data.cleaning", max_tokens=90)
-    message = re.escape(f"cannot write the cache (File too large: {job.cache_dir}/")
-    with file_size_limit(), input_error(message):
-        prepare(job)
-    with monkeypatch.context() as patch:
-        limited = file_size_limit()(prepare_module.write_corpus)
-        patch.setattr(prepare_module, "write_corpus", limited)
-        with input_error(message):
-            prepare(job)
-    names = sorted(path.name for path in Path(job.cache_dir).iterdir())
-    assert not [name for name in names if name.endswith(".tmp")]
-    (folder,) = [name for name in names if name.endswith(".chunks")]
-    chunks = list(encode.read_chunks(job.data))
-    assert len(list(Path(job.cache_dir, folder).iterdir())) == len(chunks)  # all are there
     prepare(job)
     assert left_in_cache(job) == {"corpus"}
 

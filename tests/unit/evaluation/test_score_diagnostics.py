@@ -35,18 +35,13 @@ THAI = ["วันนี้อากาศดีมาก เราไปเด�
     ("lines", "tgt_lang", "advice"),
     [
         (CHINESE, None, "rely on chrF, or set tgt_lang=ja, yue or zh, for"),
-        (CHINESE, "en", "rely on chrF"),
         (CHINESE, "yue", None),
         (CHINESE, "zho_Hans", None),
         (JAPANESE, None, "rely on chrF"),
         (JAPANESE, "JA", None),
         (THAI, "th", "rely on chrF"),
-        (["ພາສາລາວບໍ່ມີຍະຫວ່າງ"], "lo", "rely on chrF"),
-        (["ភាសាខ្មែរមិនមានដកឃ្លា"], "km", "rely on chrF"),
-        (["မြန်မာဘာသာစကားသည်"], "my", "rely on chrF"),
         (["བོད་སྐད་ནི་བོད་ཀྱི་སྐད་ཡིན།"], "bo", "rely on chrF"),
         (["今天 天气 很 好 ， 我们 去 公园 散步 。"], None, None),  # segmented beforehand
-        (["오늘은 날씨가 좋습니다"], None, None),
         (["The word 中国 is Chinese"], None, None),
         (["Donaudampfschifffahrtsgesellschaft"], None, None),
     ],
@@ -69,7 +64,6 @@ def test_text_without_spaces_is_noticed(
     [
         "Er kam , sah und siegte .",
         "Das Rich @-@ Text Format",
-        "Er kam mit der Stra@@ ßen@@ bahn",
         "▁Er ▁kam",
         "Er sagte &quot; gut &quot; so",
     ],

@@ -6,9 +6,8 @@ import os
 import random
 import shutil
 import signal
-import threading
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,18 +19,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.data_jobs import changed, prepare_job, write_pairs
-from support.stores import epoch_of, flip_bit, realistic_lengths, store_of_lengths
+from support.polling import wait_until
+from support.stores import flip_bit
 from support.tokenizers import WORDS
 
 from transformer_mt.batch import IGNORE_INDEX, Batch
 from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
 from transformer_mt.contrib.robustness.noise import NoiseMix
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
-from transformer_mt.data.batching.pair_sampling import Growth, PairSampler, Share
+from transformer_mt.data.batching.pair_sampling import PairSampler, Share
 from transformer_mt.data.batching.plan import BatchPlan
-from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
@@ -39,8 +37,6 @@ from transformer_mt.errors import InputError
 PAIRS = 150
 TOKENS = 200
 """Target tokens of an update."""
-
-STRENGTH = 0.2
 
 
 def write(path: Path, first: int, count: int) -> SourceConfig:
@@ -57,7 +53,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     sources = [write(folder / "a.tsv", 1000, 100), write(folder / "b.tsv", 1100, PAIRS - 100)]
     valid = [write(folder / "v.tsv", 5000, 5)]
     job = prepare_job(folder, sources, 340, valid=valid)
-    return prepare(changed(job, "tokenizer", sampling=STRENGTH))
+    return prepare(changed(job, "tokenizer", sampling=0.2))
 
 
 def sampler_of(prepared: Prepared) -> PairSampler:
@@ -74,13 +70,9 @@ def sampled(prepared: Prepared) -> Prepared:
 
 
 def iterator_of(
-    prepared: Prepared,
-    weights: Sequence[float] = (),
-    workers: int = 0,
-    rank: int = 0,
-    size: int = 1,
+    prepared: Prepared, workers: int = 0, rank: int = 0, size: int = 1, **changes: Any
 ) -> BatchIterator:
-    data = dataclasses.replace(prepared.config, weights=list(weights), workers=workers)
+    data = dataclasses.replace(prepared.config, workers=workers, **changes)
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
     world = World(torch.device("cpu"), rank, size)
     return BatchIterator(job, prepared.train, prepared.sampler, 500, False, world)
@@ -127,9 +119,12 @@ def stored(prepared: Prepared, indices: list[int]) -> Counter[Sequences]:
     return Counter(tuple(tuple(side[i].tolist()) for side in sides) for i in indices)
 
 
-def test_without_subword_regularization_the_pairs_are_as_stored(prepared: Prepared) -> None:
-    plan = BatchPlan(prepared.train.sample, TOKENS, 1)
-    iterator = iterator_of(dataclasses.replace(prepared, sampler=None))
+@pytest.mark.parametrize("weights", [[], [1.0, 3.0]])
+def test_without_subword_regularization_the_pairs_are_as_stored(
+    prepared: Prepared, weights: list[float]
+) -> None:
+    plan = BatchPlan(prepared.train.sample, TOKENS, 1, weights)
+    iterator = iterator_of(dataclasses.replace(prepared, sampler=None), weights=weights)
     assert iterator.steps_per_epoch == plan.steps_per_epoch
     steps = range(1, 3 * plan.steps_per_epoch + 1)
     for step, (batches, num_targets) in zip(steps, iterator.read(steps), strict=True):
@@ -213,20 +208,6 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
         iterator_of(copy, rank=2 + local_rank, size=4)
 
 
-def test_copies_of_a_pair_in_an_epoch_are_sampled_apart(sampled: Prepared) -> None:
-    """A source of weight 3 is not the same sentences three times."""
-    iterator = iterator_of(sampled, weights=(1.0, 3.0))
-    by_number: dict[str, list[Sequences]] = {}
-    tokenizer = Tokenizer(sampled.tokenizer_model)
-    for step in range(1, iterator.steps_per_epoch + 1):
-        for pair in content(read(iterator, step)[0]).elements():
-            number = tokenizer.decode([list(pair[1])])[0].split()[0]
-            by_number.setdefault(number, []).append(pair)
-    copies = [pairs for pairs in by_number.values() if len(pairs) > 1]
-    assert list(map(len, copies)) == [3] * (PAIRS - 100)
-    assert np.mean([len(set(pairs)) for pairs in copies]) > 2
-
-
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
     store, tokenizer = prepared.train.sample, Tokenizer(prepared.tokenizer_model)
     task = dataclasses.replace(sampler_of(prepared), strength=1.0)
@@ -240,57 +221,18 @@ def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) ->
         assert len(sampled.src[i]) == wanted
 
 
-def grown_by_a_tenth(store: TokenStore, epoch: int, lines: bool) -> TokenStore:
-    """The same pairs, a tenth longer: of random tokens, or because of one line in fifteen."""
-    rng, sides = np.random.default_rng([9, epoch]), []
-    for stored in (store.src.lengths, store.tgt.lengths):
-        few = (rng.random(len(stored)) < 1 / 15) * (1.5 * stored).astype(np.int64)
-        grown = stored + (few if lines else rng.binomial(stored, 0.1))
-        sides.append(np.where(grown > 250, stored, grown))
-    return store_of_lengths(*sides, max_length_bound=250)
-
-
-@pytest.mark.parametrize(
-    ("lines", "room", "fullest"), [(False, 400, 1.02), (True, 1500, 1.12)], ids=["tokens", "lines"]
-)
-def test_sampled_updates_fit_the_buffers(lines: bool, room: int, fullest: float) -> None:
-    lengths = realistic_lengths(0, 60_000, 250)
-    stored, tokens = store_of_lengths(*lengths, max_length_bound=250), 8000
-    first, every = grown_by_a_tenth(stored, 0, lines), np.arange(len(stored))
-    before, after = stored.pair_lengths(every), first.pair_lengths(every)
-    means = after.sum(axis=1) / before.sum(axis=1)
-    variances = ((after - means[:, None] * before) ** 2).sum(axis=1) / before.sum(axis=1)
-    plan = BatchPlan(stored, round(tokens / means[1]), 1)
-    shape = plan_buffers(plan, tokens + room, growth=Growth(means, variances))
-    sampled = grown_by_a_tenth(stored, 1, lines)
-    updates = epoch_of(plan, 1)
-    targets = [
-        sum(int(sampled.pair_lengths(chunk)[1].sum()) for chunk in update.chunks)
-        for update in updates
-    ]
-    assert max(targets) <= fullest * tokens
-    assert np.mean(sorted(targets)[1:]) > 0.97 * tokens  # nearly full, but the last
-    batches = [dataclasses.replace(update, store=sampled) for update in updates[:100]]
-    parts = [len(buffered_batches(batch, shape)) for batch in batches]
-    assert shape.parts == 1
-    assert sum(count > shape.parts for count in parts) <= 2  # split over two buffers
-
-
 def test_two_steps_are_prefetched_in_order_and_an_error_comes_at_its_step() -> None:
     started: list[int] = []
-    third = threading.Event()
 
     def read() -> Generator[int, None, None]:
         for step in range(4):
             started.append(step)
-            if step == 2:
-                third.set()
             yield step
         raise ValueError("step 4")
 
     steps = prefetch(read())
     assert next(steps) == 0
-    assert third.wait(10)  # the next two steps are read while the first is processed
+    wait_until(lambda: len(started) == 3)  # the next two are read while this one is processed
     steps.close()
     assert started == [0, 1, 2]
     steps = prefetch(read())

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import closing
+from operator import length_hint
 from pathlib import Path
 
 import pytest
@@ -59,22 +61,12 @@ def test_little_work_stays_in_this_process(items: int, processes: int) -> None:
 
 
 def test_items_are_read_a_few_ahead() -> None:
-    num_read = 0
-
-    def items() -> Iterator[int]:
-        nonlocal num_read
-        for number in range(100):
-            num_read += 1
-            yield number
-
-    results = map_ordered(slower_if_even, items(), 2)
-    ahead = []
-    for done in range(1, 11):
-        next(results)
-        ahead.append(num_read - done)
-    results.close()
-    assert max(ahead) <= 5  # two for each process, and the one being submitted
-    assert num_read < 20
+    items = iter(range(100))
+    with closing(map_ordered(slower_if_even, items, 2)) as results:
+        for done in range(1, 11):
+            next(results)
+            num_read = 100 - length_hint(items)
+            assert num_read - done <= 5  # two for each process, and the one being submitted
 
 
 UNFINISHED = r"""

@@ -14,8 +14,6 @@ from transformer_mt.data.subwords.vocabulary_training import (
     train_tokenizer,
 )
 
-TYPES = ["bpe", "unigram"]
-
 
 def digests(seeds: tuple[int, ...]) -> list[list[str]]:
     """For each kind and size of sample, the vocabulary of each seed."""
@@ -49,7 +47,7 @@ def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
     assert reservoir_sample(range(10), size, 1) == samples[1]
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_an_impossible_size_is_an_error_with_advice(kind: str) -> None:
     for size, advice in (
         (8, r"is smaller .* 8 vs \d+\. Increase .* decrease character_coverage\."),

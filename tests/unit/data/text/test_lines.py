@@ -2,7 +2,6 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import subprocess
 import sys
 from itertools import product
@@ -101,11 +100,8 @@ def test_undecodable_byte_is_located(tmp_path: Path, suffix: str, bad: bytes) ->
     ("suffix", "data", "message"),
     [
         ("", "\ufeffBär\n".encode("utf-16-le"), "iconv -f utf-16 -t"),
-        ("", "\ufeffBär\n".encode("utf-16-be"), "iconv -f utf-16 -t"),
         (".gz", b"a", "is compressed: decompress it with zcat"),
         (".zst", b"a", "is compressed: decompress it with zstdcat"),
-        (".xz", b"a", "is compressed: decompress it with xzcat"),
-        (".bz2", b"a", "is compressed: decompress it with bzcat"),
         (".zip", b"PK\3\4", "is compressed: decompress it with unzip"),
     ],
 )
@@ -121,10 +117,6 @@ def test_files_that_cannot_be_read(tmp_path: Path, suffix: str) -> None:
     folder.mkdir()
     assert error_of(missing) == f"cannot read {missing}: No such file or directory"
     assert error_of(folder) == f"cannot read {folder}: Is a directory"
-    if os.geteuid() != 0:  # root may read everything
-        closed = write(tmp_path / f"closed{suffix}", b"a\n")
-        closed.chmod(0)
-        assert error_of(closed) == f"cannot read {closed}: Permission denied"
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")

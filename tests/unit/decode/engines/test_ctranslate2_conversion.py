@@ -1,14 +1,11 @@
 """Converted models: complete, of the current weights, usable by any CTranslate2 program."""
 
-import contextlib
 import os
 import shutil
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -136,26 +133,14 @@ def test_unsupported_shapes(tmp_path: Path, key: str, size: int) -> None:
     check_shape(replace(JOB.model, **{key: 8}))  # the default, given explicitly
 
 
-def test_one_of_several_processes_says_that_it_has_converted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_what_another_process_has_converted_meanwhile_is_used(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others have waited for it."""
-    requests = [EngineRequest.open(folder, device="cpu") for _ in range(3)]
-    barrier = threading.Barrier(3)
-    check = converted_models._was_made_from
-
-    def check_together(*arguments: Any) -> bool:
-        is_made = check(*arguments)
-        with contextlib.suppress(threading.BrokenBarrierError):
-            barrier.wait(5)  # all find that there is none
-        barrier.abort()
-        return is_made
-
-    monkeypatch.setattr(converted_models, "_was_made_from", check_together)
-    with ThreadPoolExecutor(3) as threads:
-        places = {*threads.map(lambda request: find_or_convert(request, "float32"), requests)}
-    assert places == {folder / "ctranslate2" / "float32"}
-    assert len(caplog.messages) == 1
+    place = convert(folder)
+    caplog.clear()
+    monkeypatch.setattr(converted_models, "_was_made_from", Mock(side_effect=[False, True]))
+    assert convert(folder) == place
+    assert caplog.messages == []
 
 
 def test_a_run_may_write_its_next_checkpoint_while_it_translates(folder: Path) -> None:

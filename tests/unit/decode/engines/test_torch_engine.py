@@ -13,7 +13,7 @@ from support.models import make_translator, random_lines, random_model, uncached
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
-from transformer_mt.decode.engines.torch_engine import TorchEngine, gpu_batch_tokens, map_batches
+from transformer_mt.decode.engines.torch_engine import gpu_batch_tokens, map_batches
 from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -59,6 +59,9 @@ def test_ensemble_averages_probabilities(tokenizer: Tokenizer, models: list[Tran
             prefix.append(word)
         assert found.pieces == tokenizer.pieces([*prefix, EOS])
         assert found.piece_log_probs == pytest.approx(values, abs=1e-4)
+        (scored,) = both.engine.score([source], [prefix])
+        assert scored == pytest.approx(values, abs=1e-4)
+        assert found.score == pytest.approx(sum(values) / length_penalty(len(values), 0.6))
         differ += found.text != alone
     assert differ
 
@@ -88,27 +91,6 @@ def test_scores_of_given_translations_equal_the_training_loss(
         assert scored.pieces == tokenizer.pieces([*tgt, EOS])
         assert scored.tokens == len(tgt) == len(scored.piece_log_probs) - 1
         assert scored.score == pytest.approx(scored.log_prob / length_penalty(len(tgt) + 1, 0.6))
-
-
-def test_scores_of_search_equal_forced_decoding(
-    tokenizer: Tokenizer, models: list[Transformer]
-) -> None:
-    translator = make_translator(
-        models[0], tokenizer, DecodeConfig(max_extra_tokens=3), ensemble=models[1:]
-    )
-    engine = TorchEngine(models, DecodeConfig(batch_tokens=30))
-    lines = random_lines(8, 6, seed=5)
-    ids = {piece: i for i, piece in enumerate(tokenizer.vocabulary)}
-    for line, found in zip(lines, translator.translate_nbest(lines, 4), strict=True):
-        sources = tokenizer.encode([line] * 4)
-        targets = [[ids[piece] for piece in t.pieces[:-1]] for t in found]
-        scored = engine.score(sources, targets)
-        for translation, values in zip(found, scored, strict=True):
-            assert translation.piece_log_probs == pytest.approx(values, abs=1e-4)
-            assert translation.log_prob == pytest.approx(sum(values), abs=1e-4)
-            assert translation.tokens == len(values) - 1
-            penalty = length_penalty(len(values), 0.6)
-            assert translation.score == pytest.approx(sum(values) / penalty, abs=1e-4)
 
 
 def test_texts_beyond_the_positions_are_refused(tokenizer: Tokenizer) -> None:

@@ -46,8 +46,3 @@ def test_a_long_sentence_is_cut_between_words(tokenizer: Tokenizer) -> None:
     assert (first, last) == ("Red.", "Red.")
     assert " ".join(parts) == long
     assert all(set(part.split()) <= set(long.split()) for part in parts)
-
-
-def test_three_thousand_sentences(tokenizer: Tokenizer) -> None:
-    sentences = ["The dog sleeps.", "A fox jumps over the house."] * 1_500
-    assert parts_of(tokenizer, " ".join(sentences), 256) == sentences
