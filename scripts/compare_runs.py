@@ -22,8 +22,14 @@ def main() -> None:
     folders, rows = parser.parse_args().folders, []
     for folder in folders:
         for info in sorted(folder.rglob(run_layout.RUN_INFO)):
-            best = read_json(info, {"starts": list}).get("end", {}).get("best", {})
-            row = {"run": info.parent, f"best valid {best.get('metric', '')}": best.get("score")}
+            try:
+                best = (read_json(info, {"starts": list}).get("end") or {}).get("best") or {}
+            except (OSError, ValueError) as error:
+                print(f"compare_runs.py: warning: cannot read {info}: {error}", file=sys.stderr)
+                best = {}
+            row = {"run": info.parent}
+            if best:
+                row[f"best valid {best.get('metric', '')}"] = best.get("score")
             tested = read_scores(info.parent / run_layout.TEST_SCORES) or []
             rows.append(row | {f"test {score.label}": score.score for score in tested})
     if not rows:

@@ -60,16 +60,16 @@ _ENGLISH: dict[str, str] = dict(re.findall("(.+?):(.+?)[,\n]", _NAMES))
 """English names, as in Unicode's CLDR, by language code: of two letters, if there is one."""
 
 _ISO_639_3 = """
-afr:af amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bre:br bul:bg cat:ca
-ces:cs che:ce chv:cv cmn:zh cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et ekk:et eus:eu
-fao:fo fas:fa pes:fa fin:fi fra:fr fry:fy gla:gd gle:ga glg:gl guj:gu hat:ht hau:ha heb:he hin:hi
-hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja kan:kn kat:ka kaz:kk khk:mn khm:km
-kin:rw kir:ky kor:ko lao:lo lat:la lav:lv lvs:lv lin:ln lit:lt ltz:lb lug:lg mal:ml mar:mr mkd:mk
-mlg:mg mlt:mt mon:mn msa:ms mya:my nep:ne npi:ne nld:nl nno:nn nob:nb nor:no oci:oc orm:om gaz:om
-ory:or oss:os pan:pa pol:pl por:pt pus:ps pbt:ps que:qu quy:qu ron:ro rus:ru san:sa sin:si slk:sk
-slv:sl snd:sd som:so spa:es sqi:sq srp:sr ssw:ss sun:su swa:sw swh:sw swe:sv tam:ta tat:tt tel:te
-tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tur:tr uig:ug ukr:uk urd:ur uzb:uz uzn:uz vie:vi wln:wa
-wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh zsm:ms zul:zu
+afr:af als:sq amh:am ara:ar arb:ar asm:as aze:az azj:az bel:be ben:bn bod:bo bos:bs bre:br bul:bg
+cat:ca ces:cs che:ce chv:cv cmn:zh cym:cy dan:da deu:de dzo:dz ell:el eng:en epo:eo est:et ekk:et
+eus:eu fao:fo fas:fa pes:fa fin:fi fra:fr fry:fy gla:gd gle:ga glg:gl guj:gu hat:ht hau:ha heb:he
+hin:hi hrv:hr hun:hu hye:hy ibo:ig ind:id isl:is ita:it jav:jv jpn:ja kan:kn kat:ka kaz:kk khk:mn
+khm:km kin:rw kir:ky kor:ko lao:lo lat:la lav:lv lvs:lv lin:ln lit:lt ltz:lb lug:lg mal:ml mar:mr
+mkd:mk mlg:mg mlt:mt mon:mn msa:ms mya:my nep:ne npi:ne nld:nl nno:nn nob:nb nor:no oci:oc orm:om
+gaz:om nso:ns ory:or oss:os pan:pa plt:mg pol:pl por:pt pus:ps pbt:ps que:qu quy:qu ron:ro rus:ru
+san:sa sin:si slk:sk slv:sl snd:sd som:so spa:es sqi:sq srp:sr ssw:ss sun:su swa:sw swh:sw swe:sv
+tam:ta tat:tt tel:te tgk:tg tgl:tl tha:th tir:ti tsn:tn tso:ts tur:tr uig:ug ukr:uk urd:ur uzb:uz
+uzn:uz vie:vi wln:wa wol:wo xho:xh yid:yi ydd:yi yor:yo zho:zh zsm:ms zul:zu
 """
 _TWO_LETTERS: dict[str, str] = dict(re.findall(r"(\w+):(\w+)", _ISO_639_3))
 """Two-letter codes by ISO 639-3 code, as FLORES and OPUS use it."""

@@ -71,14 +71,10 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     job = _job(folder, settings, tokenizer, model, reference)
     weights = convert(read_weights(folder, model, source, target), model, source, target)
     ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
-    if (folder / run_layout.TOKENIZER).exists():
-        names: tuple[str, ...] = (run_layout.TOKENIZER,)
-    else:
-        names = run_layout.SIDE_TOKENIZERS
-        for name, vocabulary in zip(run_layout.PIECES, vocabularies, strict=False):
-            ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-            files.write_json(output / name, ids)
-    for name in names:
+    for name, vocabulary in zip(run_layout.PIECES, vocabularies, strict=False):
+        ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
+        files.write_json(output / name, ids)
+    for name in run_layout.SIDE_TOKENIZERS:
         try:
             (output / name).write_bytes(files.read_regular(folder / name, _MAX_FILE_BYTES))
         except OSError as error:
@@ -139,12 +135,6 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
 def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
     """The vocabularies of source and target, or one for both."""
     start = settings["decoder_start_token_id"]
-    if (folder / run_layout.TOKENIZER).exists():  # an exported model of ours
-        pieces = Tokenizer(folder / run_layout.TOKENIZER).vocabulary
-        _check_size(settings, "vocab_size", pieces)
-        if start != BOS:
-            raise InputError(f"decoder_start_token_id={start} is not the id of <s>")
-        return [Vocabulary(pieces, [*range(len(pieces))], len(pieces))]
     theirs = [read_pieces(folder / run_layout.PIECES[0])]
     _check_size(settings, "vocab_size", theirs[0])
     if separate:

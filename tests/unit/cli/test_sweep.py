@@ -129,10 +129,15 @@ def test_real_sweep_its_table_and_one_more_job(
     assert [path.parent.name for path in models] == ["train.seed=1", "train.seed=2"]
     mt_train("again", "2,3")
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())  # not trained again
+    (tmp_path / "sweep/x").mkdir()
+    (tmp_path / "sweep/x/run.json").touch()
     script = str(ROOT / "scripts/compare_runs.py")
     monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "sweep")])
     runpy.run_path(script, run_name="__main__")
-    head, *rows = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr()
+    assert f"cannot read {tmp_path}/sweep/x/run.json" in output.err
+    head, *rows, damaged = output.out.splitlines()
+    assert damaged.strip() == f"{tmp_path}/sweep/x"
     columns = ["run", "best valid nll", "test BLEU", "test chrF2", "test TER"]
     assert re.split("  +", head) == [*columns, "test BLEU (paper protocol)"]
     assert len(rows) == 3

@@ -53,7 +53,7 @@ def test_english_names() -> None:
 def test_every_language_has_its_long_code_and_a_name() -> None:
     assert set(_TWO_LETTERS.values()) | {"yue"} >= UNSPACED
     codes = {code for codes in _SCRIPTS.values() for code in codes.split() if len(code) == 2}
-    assert set(_TWO_LETTERS.values()) | {"ns"} >= codes  # ns: nso, which has none of two letters
+    assert set(_TWO_LETTERS.values()) >= codes
     assert {*_TWO_LETTERS.values(), *codes} <= _ENGLISH.keys()
     assert all(len(long) == 3 and len(short) == 2 for long, short in _TWO_LETTERS.items())
 

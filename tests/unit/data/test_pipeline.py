@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
@@ -216,6 +217,18 @@ def test_a_killed_run_resumes_from_its_chunks(job: TrainJob) -> None:
     assert [call.args[1][:2] for call in spy.call_args_list] == expected
     assert left_in_cache(job) == {"corpus"}
     assert content(prepared.corpus) == content(prepare(elsewhere(job)).corpus)
+
+
+@pytest.mark.parametrize(("offset", "bit"), [(8, 1), (10, 1), (10, 8)])  # flags, compression
+def test_a_chunk_whose_directory_is_damaged_is_not_read(
+    tmp_path: Path, offset: int, bit: int
+) -> None:
+    path = tmp_path / "chunk.npz"
+    np.savez(path, report=np.zeros(9, np.uint8))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\1\2") + offset] ^= bit
+    path.write_bytes(content)
+    assert encode._read_report(path, CleaningConfig()) is None
 
 
 def test_an_interrupted_merge_is_repeated_from_the_chunks(

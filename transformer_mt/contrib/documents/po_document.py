@@ -88,7 +88,9 @@ class PoDocument:
             message.previous_msgid_plural = None
             before = blocks[number]
             after = str(message).rstrip().replace("\n", "\r\n" if "\r\n" in before else "\n")
-            blocks[number] = _MESSAGE.sub(lambda _: after, before, count=1)
+            given = _MESSAGE.match(before)
+            assert given is not None
+            blocks[number] = after + before[given.end() :]
         warnings = list_places(UNPLACED, self._unplaced, str)
         warnings += list_places(FAILED, failed, "line {}".format)
         done = len(self._open) - len(failed)

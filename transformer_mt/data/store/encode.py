@@ -9,6 +9,7 @@ import json
 import logging
 import shutil
 import zipfile
+import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -250,7 +251,7 @@ def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
         with np.load(path) as file:
             arrays = dict(file)  # reading checks the checksum of each
         return CleaningReport(config, json.loads(arrays["report"].tobytes()))
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
         return None
 
 

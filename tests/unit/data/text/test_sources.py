@@ -291,7 +291,10 @@ def test_a_testset_is_read_from_the_folder_of_sacrebleu(
     columns = {"src": "A b.\nC &amp; d.\n", "ref": "Ä b.\nC.\n"}
     for column in wmt19.fieldnames("en-de"):
         write(folder / f"wmt19.en-de.{column}", columns.get(column, "x\nx\n"))
+    (tmp_path / "transformer_mt.lock").unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as on a read-only disk
     assert pairs(NEWSTEST) == [("A b.", "Ä b."), ("C &amp; d.", "C.")]
+    assert not (tmp_path / "transformer_mt.lock").exists()
     assert fingerprint(NEWSTEST) == {"testset": "wmt19", "langs": "en-de"}
 
 
