@@ -117,18 +117,6 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
             assert event.value == pytest.approx(record[key], rel=1e-6)
 
 
-def test_remaining_time_is_at_most_the_limit(
-    tmp_path: Path, lines: Any, clock: list[float]
-) -> None:
-    monitor = open_monitor(tmp_path, 0, 100_000, max_seconds=86400.0)
-    for step in (1, 2, 3):
-        clock[0] += 1200.0  # 100,000 would take 1,389 days
-        train(monitor, step)
-    monitor.close()
-    assert len(lines()) == 3  # the limit needs no warning
-    assert lines()[-1].endswith("<23:00:00")
-
-
 def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[float]) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     for step in (10, 20):

@@ -161,14 +161,6 @@ def messages(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-@pytest.mark.parametrize(("max_steps", "warned"), [(9, True), (10, False)])
-def test_a_run_shorter_than_its_warm_up_is_warned_about(
-    tmp_path: Path, messages: pytest.LogCaptureFixture, max_steps: int, warned: bool
-) -> None:
-    trainer(tmp_path, max_steps=max_steps).run()
-    assert messages.text.count("its warm-up of 10") == warned
-
-
 def test_an_uninterrupted_run(uninterrupted: Path) -> None:
     assert steps(uninterrupted, "train") == [5, 10, 15, 20, 24]
     assert steps(uninterrupted, "valid") == [6, 12, 18, 24]
