@@ -12,11 +12,9 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS, sines_first
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
 from transformer_mt.training.step import TrainStep
 
 peers = importlib.import_module("peers")
-bench_train = importlib.import_module("train")
 
 CPU = torch.device("cpu")
 VOCABULARY = 29
@@ -45,8 +43,6 @@ def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
     (peer_loss / targets).backward()
 
     torch.testing.assert_close(loss / targets, peer_loss / targets, rtol=0, atol=1e-5)
-    mean = peers.peer_loss(peer, padded, 0.1, "fp32", "mean")
-    torch.testing.assert_close(mean, peer_loss / targets)
     # The gradient of the embedding depends on all layers: output layer and both inputs.
     (gradient,) = (p.grad for p in peer.parameters() if p.shape == (VOCABULARY, CONFIG.d_model))
     expected = ours.embedding.weight.grad
@@ -54,14 +50,3 @@ def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
     if peer_class == "MarianPeer":
         expected = expected[:, sines_first(CONFIG.d_model)]
     torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-5)
-
-
-def test_models_with_different_losses_are_not_measured() -> None:
-    update = next(bench_train.plan_updates(RAGGED, 24))
-    ours, peer = bench_train.build(["ours-fp32", "torch-fp32"], CONFIG, VOCABULARY, World(CPU))
-    bench_train.check_losses([ours, peer], update)
-    with torch.no_grad():
-        peer.model.transformer.decoder.layers[2].linear2.bias += 0.1
-        peer.model.transformer.decoder.layers[2].linear2.bias[::2] -= 0.2
-    with pytest.raises(InputError, match=r"per token of torch-fp32 is .* models differ"):
-        bench_train.check_losses([ours, peer], update)
