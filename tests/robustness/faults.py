@@ -37,7 +37,7 @@ from lab import (
 )
 from support.launched_runs import workers
 from support.training_runs import checkpoints
-from volume import full, mounted, read_only
+from volume import full, mounted
 
 REAL_SHARE = 0.1
 SIGNAL_LIMIT = 10.0
@@ -298,18 +298,6 @@ def file_limit(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-def locked(lab: Lab, rng: random.Random, left: int) -> Try:
-    with mounted(lab.folder / "locked") as volume:
-        attempt = Try(volume / "run", 1)
-        if left % 2 == 0:
-            shutil.copytree(lab.half(), attempt.run_dir)
-        with read_only(volume):
-            reason = "Read-only file system|Permission denied"
-            attempt.problems += check_refusal(lab, attempt.run_dir, reason)
-        attempt.problems += lab.finish(attempt.run_dir)
-    return attempt
-
-
 def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None) -> list[str]:
     """Problems with a run that cannot write: it must print one line and keep its checkpoints."""
     before = {path: checkpoint_bytes(path) for path in checkpoints(run_dir)}
@@ -415,6 +403,5 @@ FAULTS: dict[str, Fault] = {
     "files cut short": cut_files,
     "disk full": disk_full,
     "file size limit": file_limit,
-    "read-only folder": locked,
     "double start": double_start,
 }

@@ -96,13 +96,6 @@ def tensors(folder: Path, dtype: str, sizes: Mapping[int, int]) -> tuple[dict[st
     return entries, end
 
 
-def header_of_90_megabytes(folder: Path) -> None:
-    """An ordinary header of a million tensors."""
-    tensor = json.dumps(entry("U8", [0], 0, 0))
-    text = ",".join(f'"layer_{i:07d}.norm.bias": {tensor}' for i in range(1_000_000))
-    header(folder, f"{{{text}}}".encode(), data=0)
-
-
 def many_pieces(folder: Path) -> None:
     """A vocabulary of which most pieces are the same, in five bytes each."""
     with (folder / TOKENIZER).open("ab") as file:
@@ -217,7 +210,6 @@ FOLDERS: dict[str, Harm] = {
     "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
     "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
-    "header of 90 MB": header_of_90_megabytes,
     "vocabulary of 27 million pieces": many_pieces,
     "data type that does not exist": lambda f: other_dtype(f, "F13"),
     "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),

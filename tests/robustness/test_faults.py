@@ -26,7 +26,6 @@ SHORT = {
     "files cut short": 2,
     "disk full": 1,
     "file size limit": 1,
-    "read-only folder": 1,
     "double start": 1,
 }
 LONG = {
@@ -34,7 +33,6 @@ LONG = {
     "SIGTERM, SIGINT": 4,
     "two signals": 4,
     "damaged checkpoint": 12,
-    "read-only folder": 2,
     "double start": 3,
     "lost launcher": 2,
     "lost rank": 2,

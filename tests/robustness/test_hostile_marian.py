@@ -79,10 +79,6 @@ HARM: dict[str, tuple[Harm, str]] = {
     "strides": (huge_by_strides, r"shape \(1000000000, 250\), expected \(8, 16\)"),
     "unknown tensor": (lambda f: save(f, weights(x=torch.zeros(1))), "expected no such tensor"),
     "missing tensors": (lambda f: save(f, weights()), "has no tensor model.encoder.layers.0"),
-    "integers": (
-        lambda f: save(f, {"model.shared.weight": torch.zeros(V, D, dtype=torch.int8)}),
-        "not a dense tensor",
-    ),
     "sparse": (
         lambda f: save(f, {"model.shared.weight": torch.zeros(V, D).to_sparse()}),
         "not a dense tensor|more than tensors",
@@ -117,7 +113,6 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "wide and deep": (WIDE | DEEP, "neither model.safetensors nor pytorch_model.bin"),
     "type": ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
     "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
-    "activation as list": ({"activation_function": []}, "is not supported"),
     "dropout as text": ({"dropout": "x"}, "dropout=x is not a number"),
     "not a number": ({"max_position_embeddings": float("nan")}, "=nan is not a"),
     "penalty too large": ({"length_penalty": 10**400}, "is not a number, or too"),
