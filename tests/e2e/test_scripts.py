@@ -102,6 +102,13 @@ def test_what_stops_a_script(
     assert {path.name for path in checkout.path.iterdir()} == {"scripts", "pyproject.toml"}
 
 
+def test_pyenv_shims_are_skipped(checkout: Checkout) -> None:
+    checkout.add("python3.13", SHIM)
+    python = checkout.add("python3.12", f'exec "{sys.executable}" "$@"')
+    code, stdout, _ = checkout.run("bash", "-c", ". scripts/lib.sh; find_python", PYTHON="")
+    assert (code, stdout) == (0, f"{python}\n")
+
+
 PREPARE = """
 set -euo pipefail
 . scripts/lib.sh
@@ -154,6 +161,7 @@ def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Checkout) -> 
 @pytest.mark.parametrize(
     ("settings", "calls"),
     [
+        ("torch_build=default", ["torch==9.9"]),
         ("torch_index=URL", ["torch==9.9 --extra-index-url URL"]),
         ("reachable() { true; }", ["torch==9.9+cpu --extra-index-url CPU"]),
         # PyTorch's index is unreachable, but pip has a mirror with the CPU build

@@ -355,6 +355,7 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(train: Start, tmp_pa
     ("more", "expected"),
     [
         (["model.d_ff=64", "model.norm=pre"], "leave out model.d_ff=64, model.norm=pre"),
+        (["data.normalization=nfc"], "leave out data.normalization=nfc"),
         (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
         (["train.init_from={corpus}"], " is not a model folder; a repository"),
     ],

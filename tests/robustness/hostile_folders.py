@@ -167,6 +167,7 @@ YAML = {
     ),
     "100,000 nested lists": "x: " + "[" * 100_000,
     "50,000 nested block lists": "x:\n  " + "- " * 50_000 + "x",
+    "10,000 nested mappings": "x: " + "{a: " * 10_000 + "1" + "}" * 10_000,
     "a Python object": "x: !!python/object/apply:os.system [touch HARMED]",
     "an interpolation": "x: ${oc.env:HOME}",
     "an interpolation in YAML's escapes": r'x: "\x24{oc.env:HOME}"',

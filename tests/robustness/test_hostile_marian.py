@@ -76,9 +76,14 @@ HARM: dict[str, tuple[Harm, str]] = {
         "cannot read",
     ),
     "no tensors": (lambda f: save(f, [1, 2]), "not a dictionary of tensors"),
+    "number as name": (lambda f: save(f, {1: torch.zeros(1)}), "not a dictionary of tensors"),
     "strides": (huge_by_strides, r"shape \(1000000000, 250\), expected \(8, 16\)"),
     "unknown tensor": (lambda f: save(f, weights(x=torch.zeros(1))), "expected no such tensor"),
     "missing tensors": (lambda f: save(f, weights()), "has no tensor model.encoder.layers.0"),
+    "integers": (
+        lambda f: save(f, {"model.shared.weight": torch.zeros(V, D, dtype=torch.int8)}),
+        "not a dense tensor",
+    ),
     "sparse": (
         lambda f: save(f, {"model.shared.weight": torch.zeros(V, D).to_sparse()}),
         "not a dense tensor|more than tensors",
@@ -87,6 +92,7 @@ HARM: dict[str, tuple[Harm, str]] = {
     "sparse file": (sparse_file, "cannot read"),
     "FIFO as weights": (lambda f: fifo(f / "pytorch_model.bin"), "not a regular file"),
     "FIFO as vocabulary": (lambda f: fifo(f / "vocab.json"), "not a regular file"),
+    "FIFO as config": (lambda f: fifo(f / "config.json"), "not a regular file"),
     "nested config": (
         lambda f: (f / "config.json").write_text("[" * 100_000),
         r"config\.json: nested too deeply",

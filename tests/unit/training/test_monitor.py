@@ -83,7 +83,8 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0, "lines": 100.0}
-    monitor = open_monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
+    options: dict[str, Any] = {"peak_rate": 1e4, "trackers": tensorboard(tmp_path)}
+    monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, **options)
     clock[0] += 2.0
     monitor.update(5000, 0.5)
     monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
@@ -99,9 +100,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert {name: valid[name] for name in scores} == scores
     assert lines() == [
-        # 90 updates of 0.2 s remain.
+        # 90 updates of 0.2 s remain, but only 10 seconds.
         "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 "
-        "<00:18",
+        "<00:10",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00  (on 100 lines)",
     ]
     board = events(tmp_path, monitor)
@@ -116,7 +117,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
             assert event.value == pytest.approx(record[key], rel=1e-6)
 
 
-def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[float]) -> None:
+def test_paused_time_does_not_count_in_the_rate(
+    tmp_path: Path, lines: Any, clock: list[float]
+) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     for step in (10, 20):
         clock[0] += 1.0
@@ -125,6 +128,7 @@ def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[floa
             clock[0] += 50.0  # a validation
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
+    assert lines()[-1].endswith("<00:08")  # 80 updates of 0.1 s
 
 
 def test_records_after_the_latest_checkpoint_are_removed_on_resume(

@@ -327,9 +327,12 @@ def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
     assert_mean(tmp_path, *averaged)
     assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
     assert not model.training
+    assert "its warm-up" not in messages.text
 
 
-def test_settings_reach_the_training_step(tmp_path: Path) -> None:
+def test_settings_reach_the_training_step(
+    tmp_path: Path, messages: pytest.LogCaptureFixture
+) -> None:
     """Each setting has its own test elsewhere; here, that the trainer passes it on."""
 
     def trained(name: str, **config: Any) -> tuple[float, float]:
@@ -345,6 +348,7 @@ def test_settings_reach_the_training_step(tmp_path: Path) -> None:
     assert norm > 2e-3
     assert trained("clipped", clip_norm=1e-3) == (loss, pytest.approx(1e-3, rel=1e-3))
     assert trained("smooth", label_smoothing=0.3)[0] != loss
+    assert messages.text.count("its warm-up of 10") == 3  # each of them is that short
 
 
 def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
