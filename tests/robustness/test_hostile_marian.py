@@ -119,6 +119,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "wide and deep": (WIDE | DEEP, "neither model.safetensors nor pytorch_model.bin"),
     "type": ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
     "activation": ({"activation_function": "mish\x1b"}, r"activation_function=mish\\x1b is not"),
+    "activation as list": ({"activation_function": []}, "is not supported"),
     "dropout as text": ({"dropout": "x"}, "dropout=x is not a number"),
     "not a number": ({"max_position_embeddings": float("nan")}, "=nan is not a"),
     "penalty too large": ({"length_penalty": 10**400}, "is not a number, or too"),
