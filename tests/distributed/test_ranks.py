@@ -20,8 +20,7 @@ from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.distributed.launcher import launch
-from transformer_mt.distributed.world import World, join, pick_device
-from transformer_mt.errors import InputError
+from transformer_mt.distributed.world import World, join
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 
@@ -123,21 +122,6 @@ def test_collectives(ranks: list[Path]) -> None:
         received = load_file(path.with_suffix(".broadcast"))
         assert received.keys() == expected.keys()
         assert all(torch.equal(received[name], value) for name, value in expected.items())
-
-
-def test_pick_device() -> None:
-    assert pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(InputError, match="device='cuda:1' is not one of: auto, cpu, cuda"):
-        pick_device("cuda:1")
-
-
-def test_collectives_of_a_single_process() -> None:
-    world = World(CPU)
-    assert world.is_main
-    assert world.sum(torch.tensor([3.0])).tolist() == [3.0]
-    assert (world.any(True), world.any(False)) == (True, False)
-    assert (world.gather("x"), world.broadcast_object("x")) == (["x"], "x")
-    world.broadcast([torch.zeros(2)])
 
 
 @pytest.mark.parametrize("update", UPDATES)

@@ -74,11 +74,6 @@ def test_wheel_is_complete(wheel: Path) -> None:
 
     assert metadata["Name"] == "transformer-mt"
     assert metadata["Version"] == transformer_mt.__version__
-    assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("fast", "langid", "po", "sentences"),
-        *("mlflow", "sweeps", "trackio", "wandb"),
-    }
-    assert metadata["License-Expression"] == "Apache-2.0"
     assert f"{info}/licenses/LICENSE" in names
     assert sorted(scripts["console_scripts"]) == sorted(COMMANDS)
 

@@ -1,22 +1,13 @@
-"""Names of files and folders that other programs read as syntax, or cannot read."""
+"""Names of files and folders that other programs read as syntax."""
 
 import shutil
 from pathlib import Path
 
-import pytest
-from support.training_runs import Running, arguments, one_line_error
+from support.training_runs import Running, arguments
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
-
-NOT_UTF8 = "caf\udce9"
-"""A name in Latin-1, as Python has it."""
-
-
-def start(corpus: Path, cwd: Path, out: Path, *more: str) -> Running:
-    given = arguments(corpus, Path("run"), "train.max_steps=4", "train.validate_every=4")
-    return Running("train", [*given, *more], out, cwd)
 
 
 def test_names_that_look_like_syntax(corpus: Path, tmp_path: Path) -> None:
@@ -25,36 +16,11 @@ def test_names_that_look_like_syntax(corpus: Path, tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copy(corpus / "train.tsv", folder / f"{name}.tsv")
     source = override("data.train", [SourceConfig(tsv=f"{name}.tsv")])
-    start(corpus, folder, tmp_path / "first", source).done()
+    argv = [*arguments(corpus, Path("run"), "train.validate_every=4"), source]
+    Running("train", [*argv, "train.max_steps=4"], tmp_path / "first", folder).done()
     job = model_folder.read_config(folder / "run")
     assert job.run_dir == str(folder / "run")
     assert [item.tsv for item in job.data.train] == [str(folder / f"{name}.tsv")]
-    start(corpus, folder, tmp_path / "more", source, "train.max_steps=6").done()
-    argv = ["model=run", "beam_size=1"]
-    out, _ = Running("evaluate", argv, tmp_path / "scores", folder).done()
+    Running("train", [*argv, "train.max_steps=6"], tmp_path / "more", folder).done()
+    out, _ = Running("evaluate", ["model=run", "beam_size=1"], tmp_path / "out", folder).done()
     assert "BLEU" in out
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("run_dir", None),  # the working folder
-        ("run_dir", f"/tmp/{NOT_UTF8}"),
-        ("data.train", [SourceConfig(tsv=f"{NOT_UTF8}.tsv")]),
-        ("tokenizer.path", NOT_UTF8),
-        ("train.init_from", NOT_UTF8),
-    ],
-)
-def test_names_that_are_not_utf8_are_refused_first(
-    corpus: Path, tmp_path: Path, setting: str, value: object
-) -> None:
-    folder = tmp_path / (NOT_UTF8 if value is None else "cwd")
-    folder.mkdir()
-    (folder / f"{NOT_UTF8}.tsv").write_bytes((corpus / "train.tsv").read_bytes())
-    argv = [override("cache_dir", tmp_path / "cache")]
-    if value is not None:
-        argv += ["run_dir=/tmp/r", override(setting, value)]
-    error = one_line_error(start(corpus, folder, tmp_path / "out", *argv).wait())
-    assert error.startswith(f"{setting}: not valid UTF-8: ")
-    assert not (tmp_path / "cache").exists()  # nothing was encoded
-    assert not (folder / "run").exists()

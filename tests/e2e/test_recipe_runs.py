@@ -112,16 +112,6 @@ def test_back_translation_is_killed_and_resumes(back_translation: Command, tmp_p
     assert len(Translator.load(folder / "forward").translate(["a b", "", "c"])) == 3
 
 
-@pytest.mark.slow
-def test_back_translation_killed_at_random_moments(
-    back_translation: Command, tmp_path: Path
-) -> None:
-    files = [*BACK_TRANSLATED, "forward/model.safetensors"]
-    killed, _ = killed_run(back_translation, tmp_path, 10, files)
-    _, err = finished(back_translation(killed))
-    assert err.count(": done") == 5
-
-
 @pytest.fixture(scope="module")
 def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Distillation of a tiny teacher, with the nearest of two translations to the reference."""
@@ -161,9 +151,6 @@ def test_distillation_killed_at_random_moments(distillation: Command, tmp_path: 
     assert [cell.strip() for cell in table[0]] == models
     sizes = [float(cell) for cell in table[2][1:]]
     assert 0 < sizes[1] <= min(sizes[0], sizes[2])
-    assert len(table) == 16
-    assert sum("single lines" in row[0] for row in table) == 4
-    assert all(float(cell.replace(",", "")) >= 0 for row in table[2:] for cell in row[1:])
     picture = [sys.executable, str(ROOT / "scripts/recipes/speed_picture.py")]
     finished([*picture, str(tmp_path / "speed.png"), str(killed / "report.json")])
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")

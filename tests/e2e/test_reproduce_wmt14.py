@@ -6,7 +6,6 @@ The sample lies in a folder of the form that the hub gives wmt/wmt14, and comes 
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -78,10 +77,8 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
     folder = tmp_path / "my runs/reproduce_wmt14_base"
     first = run(*arguments, environment=environment)
     assert first.returncode == 0, first.stderr
-    assert re.search(r"memory +estimated: ", first.stderr)
     # 100,000 updates of 9.6 TFLOP at a quarter of 312 TFLOP/s.
     assert f"{100_000 * 9.6 / (0.25 * 312) / 3600:.1f} hours   A100\n" in first.stderr
-    assert "[2/4] Training" in first.stderr
     work = folder / "newstest2014"
     pairs = sample_pairs("test")[:30]
     assert (work / "source").read_text().splitlines() == [en for en, _ in pairs]
@@ -95,8 +92,6 @@ def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> Non
     assert "30 segments, base model" in header
     assert paper.split()[-2:] == [f"{by_name['BLEU (paper protocol)']['score']:.2f}", "27.3"]
     assert sacrebleu.split()[-2:] == [f"{by_name['BLEU']['score']:.2f}", "-"]
-    assert by_name["BLEU"]["signature"] in first.stdout
-    assert "this is not newstest2014" in first.stdout
 
     # Nothing is left to do: the commands are not even started.
     away = tmp_path / "away"

@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from support.paths import ROOT
 
-CLOSED_PORT = "http://127.0.0.1:9/simple"
-
 
 def df(*, free_kib: int) -> str:
     return f"echo Filesystem 1024-blocks Used Available; echo /dev/x 999 999 {free_kib} 0% /"
@@ -66,15 +64,12 @@ def checkout(tmp_path: Path) -> Checkout:
 
 SHIM = "echo 'pyenv: command not found' >&2; exit 127"
 HIDE = "import sys; sys.modules['ensurepip'] = None; exec(sys.argv[1])"
-NO_PYTHON = "PYTHON=/nonexistent is not a working Python 3.11 or newer$"
-SET = "is set by this script; use RUNS=FOLDER for the output"
 
 
 @pytest.mark.parametrize(
     ("command", "commands", "python", "message"),
     [
-        ("quickstart", {}, "/nonexistent", NO_PYTHON),
-        ("test", {}, "/nonexistent", NO_PYTHON),
+        ("quickstart", {}, "/nonexistent", "PYTHON=/nonexistent is not a working Python"),
         (
             "quickstart",  # Python 3.8 has no output
             {"python3.13": SHIM, "python3.12": SHIM, "python3.11": SHIM, "python3": "exit 0"},
@@ -93,12 +88,9 @@ SET = "is set by this script; use RUNS=FOLDER for the output"
             sys.executable,
             "not enough disk space.*300 MB free in .*/a checkout",
         ),
-        ("reproduce_multi30k wmt14", {}, "", "'wmt14' is neither multi30k_tiny nor multi30k"),
         ("reproduce_multi30k seeds=1;2", {}, "", "seeds=1;2 is not a list like 1,2,3"),
-        ("reproduce_multi30k train.seed=7", {}, "", f"train.seed {SET}"),
-        ("reproduce_multi30k run_dir=x", {}, "", f"run_dir {SET}"),
         ("reproduce_wmt14 huge", {}, "", "'huge' is neither base nor big"),
-        ("reproduce_wmt14 run_dir=x", {}, "", f"run_dir {SET}"),
+        ("reproduce_wmt14 run_dir=x", {}, "", "run_dir is set by this script; use RUNS=FOLDER"),
     ],
 )
 def test_what_stops_a_script(
@@ -111,19 +103,10 @@ def test_what_stops_a_script(
 
 
 def test_pyenv_shims_are_skipped(checkout: Checkout) -> None:
-    checkout.add("python3.13", "echo 'pyenv: command not found' >&2; exit 127")
+    checkout.add("python3.13", SHIM)
     python = checkout.add("python3.12", f'exec "{sys.executable}" "$@"')
     code, stdout, _ = checkout.run("bash", "-c", ". scripts/lib.sh; find_python", PYTHON="")
     assert (code, stdout) == (0, f"{python}\n")
-
-
-def test_no_package_index(checkout: Checkout) -> None:
-    pip = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": CLOSED_PORT, "PIP_RETRIES": "1"}
-    line = checkout.failure("test", **pip, MT_TORCH_INDEX=CLOSED_PORT)
-    assert line.startswith("pip could not install the packages (no connection to the package index")
-    log = checkout.path / ".venv" / "install.log"
-    assert line.endswith(str(log))
-    assert CLOSED_PORT in log.read_text()
 
 
 PREPARE = """

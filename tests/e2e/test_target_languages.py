@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support import training_runs
-from support.training_runs import Running, one_line_error
+from support.training_runs import Running
 
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.config import ExportJob
@@ -106,10 +106,9 @@ def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path)
     for name, column in (("source", 0), ("reference", 1)):
         (tmp_path / name).write_text("".join(f"{row[column]}\n" for row in rows), "utf-8")
     argv += [f"source={tmp_path}/source", f"references=[{tmp_path}/reference]", 'tag=">>fra<<"']
-    out, _ = Running("evaluate", [*argv, f"report={tmp_path}/r.html"], tmp_path / "p").done()
+    out, _ = Running("evaluate", argv, tmp_path / "p").done()
     (given,) = (row for row in json.loads(out) if row["name"] == "chrF2")
     assert (given["score"], given["tag"]) == (own[">>fra<<"], ">>fra<<")
-    assert "chrF2 &gt;&gt;fra&lt;&lt;" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path: Path) -> None:
@@ -168,7 +167,3 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     resumed += [rate[0], "train.max_steps=5"]
     Running("train", resumed, tmp_path / "p").done()
     assert model_folder.load_tokenizer(tmp_path / "law")[0].vocabulary == extended.vocabulary
-    unknown = [each.replace("<law>", "<new>") if "data.test" in each else each for each in argv]
-    refused = Running("train", [*unknown, f"run_dir={tmp_path}/never"], tmp_path / "q").wait()
-    message = "tag=<new> is not in the vocabulary: it has <2de>, >>fra<<, <law>"
-    assert message in one_line_error(refused)

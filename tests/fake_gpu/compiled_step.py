@@ -80,14 +80,11 @@ class Recorder:
 
 
 def work(graph: GraphLowering) -> dict[str, float]:
-    """Bytes that the kernels of a graph read and write, FLOP of its products, and their number."""
-    total = {"bytes": 0.0, "product_flop": 0.0, "kernels": 0, "triton_kernels": 0}
+    """Bytes that the kernels of a graph read and write, and FLOP of its products."""
+    total = {"bytes": 0.0, "product_flop": 0.0}
     for node in graph.scheduler.nodes:
-        kind = type(node).__name__
-        if "Nop" in kind:
+        if "Nop" in type(node).__name__:
             continue
-        total["kernels"] += 1
-        total["triton_kernels"] += "Extern" not in kind
         total["bytes"] += node.get_read_write_buffers_sizes()
         kernel = getattr(node.node, "python_kernel_name", None) or ""
         if kernel.endswith("mm"):

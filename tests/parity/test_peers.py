@@ -1,24 +1,19 @@
-"""The training benchmark is fair: its peers compute the same function of the same pairs."""
+"""The training benchmark is fair: its peers compute the same function, or are not measured."""
 
 import importlib
 
-import numpy as np
 import pytest
 import torch
 from support.random_weights import random_transformer
 from support.stores import random_store
 
-from transformer_mt.config import ModelConfig, OptimizerConfig
-from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS, sines_first
-from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.config import ModelConfig
+from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.training.step import TrainStep
 
-peers = importlib.import_module("peers")
 bench_train = importlib.import_module("train")
 
-CPU = torch.device("cpu")
 VOCABULARY = 29
 CONFIG = ModelConfig(
     d_model=16, d_ff=24, num_heads=4, num_encoder_layers=2, num_decoder_layers=3, dropout=0.1,
@@ -26,42 +21,16 @@ CONFIG = ModelConfig(
 )  # fmt: skip
 
 
-RAGGED = random_store(5, VOCABULARY)
-
-
-@pytest.mark.parametrize("peer_class", ["TorchPeer", "MarianPeer"])
-def test_loss_and_gradient_equal_the_peers(peer_class: str) -> None:
-    if peer_class == "MarianPeer":
+@pytest.mark.parametrize("name", ["torch-fp32", "marian-fp32"])
+def test_only_models_with_equal_losses_are_measured(name: str) -> None:
+    if name == "marian-fp32":
         pytest.importorskip("transformers")
-    ours = random_transformer(CONFIG, VOCABULARY).float().eval()
-    peer = getattr(peers, peer_class)(ours).eval()
-    pairs = np.arange(5)
-    targets = len(RAGGED.tgt.tokens)
-
-    step = TrainStep(ours, OptimizerConfig(), 0.1, "fp32", World(CPU))
-    loss = step([collate(RAGGED, [pairs])], targets, lr=0.0, seed=0).loss
-    padded = peers.PaddedPairs.collate(RAGGED, pairs)
-    peer_loss = peers.peer_loss(peer, padded, 0.1, "fp32", "sum")
-    (peer_loss / targets).backward()
-
-    torch.testing.assert_close(loss / targets, peer_loss / targets, rtol=0, atol=1e-5)
-    mean = peers.peer_loss(peer, padded, 0.1, "fp32", "mean")
-    torch.testing.assert_close(mean, peer_loss / targets)
-    # The gradient of the embedding depends on all layers: output layer and both inputs.
-    (gradient,) = (p.grad for p in peer.parameters() if p.shape == (VOCABULARY, CONFIG.d_model))
-    expected = ours.embedding.weight.grad
-    assert expected is not None
-    if peer_class == "MarianPeer":
-        expected = expected[:, sines_first(CONFIG.d_model)]
-    torch.testing.assert_close(gradient, expected, rtol=0, atol=1e-5)
-
-
-def test_models_with_different_losses_are_not_measured() -> None:
-    update = next(bench_train.plan_updates(RAGGED, 24))
-    ours, peer = bench_train.build(["ours-fp32", "torch-fp32"], CONFIG, VOCABULARY, World(CPU))
+    update = next(bench_train.plan_updates(random_store(5, VOCABULARY), 1000))
+    assert update.padded.src_padding is not None
+    initial, world = random_transformer(CONFIG, VOCABULARY).float(), World(torch.device("cpu"))
+    ours, peer = (bench_train.build_one(each, initial, world) for each in ("ours-fp32", name))
     bench_train.check_losses([ours, peer], update)
     with torch.no_grad():
-        peer.model.transformer.decoder.layers[2].linear2.bias += 0.1
-        peer.model.transformer.decoder.layers[2].linear2.bias[::2] -= 0.2
-    with pytest.raises(InputError, match=r"per token of torch-fp32 is .* models differ"):
+        next(peer.model.parameters())[::2] += 0.1
+    with pytest.raises(InputError, match=rf"per token of {name} is .* models differ"):
         bench_train.check_losses([ours, peer], update)

@@ -1,7 +1,4 @@
-"""Kills, stops and damages training runs many times, and checks that nothing is lost.
-
-    python tests/robustness/faults.py                   every fault, about 15 minutes on two cores
-    python tests/robustness/faults.py --kills 10                              a quick look
+"""Faults of training runs: kills, signals, damaged files, full disks, a second start.
 
 Real processes of mt-train train a tiny model on a synthetic corpus. After a fault the same command
 is run again until the run is finished. The run survives if its folder then equals the folder of an
@@ -11,21 +8,15 @@ must resume from the newest checkpoint; a command that cannot resume must say wh
 change nothing.
 
 Nine of ten starts are forked from a process that has imported PyTorch; the tenth is a real
-mt-train. The moments are random; --seed repeats their choice. Exit status 1: something was lost.
-What, and how to repeat it, is on standard error, and the folders are kept.
+mt-train.
 """
 
-import argparse
-import math
 import os
 import random
 import re
 import shutil
 import signal
-import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,14 +37,11 @@ from lab import (
 )
 from support.launched_runs import workers
 from support.training_runs import checkpoints
-from tabulate import tabulate
-from volume import MountError, full, mounted, read_only
+from volume import full, mounted
 
 REAL_SHARE = 0.1
 SIGNAL_LIMIT = 10.0
 """Maximum seconds from a signal to the end of a run, on a busy machine."""
-MISSES = 5
-"""Runs in succession that finish before they can be hit, after which that is an error."""
 
 
 @dataclass
@@ -61,13 +49,11 @@ class Try:
     """One run, the faults that hit it, and the problems found."""
 
     run_dir: Path
-    hits: Counter[str] = field(default_factory=Counter)
-    """Number of faults, by where they hit."""
+    hits: int = 0
+    """Number of faults."""
     problems: list[str] = field(default_factory=list)
     history: list[str] = field(default_factory=list)
     """The actions, in order."""
-    slowest: float = 0.0
-    """Maximum seconds from a signal to the end of the process."""
 
 
 Fault = Callable[[Lab, random.Random, int], Try]
@@ -164,12 +150,10 @@ def start_and_signal(
     where, name = phase(running), signal.Signals(number).name
     kind = "real" if running.real else "forked"
     attempt.history.append(f"{name} to a {kind} process in {where}, after {running.newest}")
-    attempt.hits[where] += 1
+    attempt.hits += 1
     attempt.problems += [
         f"{name} in {where}: {word}" for word in signal_problems(running, ended, number)
     ]
-    if number != signal.SIGKILL:
-        attempt.slowest = max(attempt.slowest, ended.seconds)
     return True
 
 
@@ -211,8 +195,7 @@ def damages(lab: Lab, rng: random.Random, left: int) -> Try:
     run_dir = lab.half()
     before, last = checkpoints(run_dir)[-2:]
     name, way = FILES[left % 3], ("cut", "flipped")[left // 3 % 2]
-    kind = name.partition(".")[0]
-    attempt = Try(run_dir, Counter([f"{kind} {way}"]), history=[damage(last / name, way, rng)])
+    attempt = Try(run_dir, 1, history=[damage(last / name, way, rng)])
     ended = lab.start(run_dir).end()
     attempt.problems += ended.expect(0)
     if not re.search(rf"{last.name} cannot be used", ended.err):
@@ -225,7 +208,7 @@ def damages(lab: Lab, rng: random.Random, left: int) -> Try:
 
 def all_damaged(lab: Lab, rng: random.Random, left: int) -> Try:
     run_dir = lab.half()
-    attempt = Try(run_dir, Counter(["refused"]))
+    attempt = Try(run_dir, 1)
     for path in checkpoints(run_dir):
         attempt.history.append(damage(path / rng.choice(FILES[:2]), "cut", rng))
     found = contents(run_dir)
@@ -247,7 +230,6 @@ def machine_off(lab: Lab, rng: random.Random, left: int) -> Try:
             if path.exists() and path.stat().st_size:
                 attempt.history.append(damage(path, "cut", rng))
         cut_records(run_dir, rng, attempt)
-    attempt.hits = Counter({"mid-write": attempt.hits.total()})
     attempt.problems += lab.finish(run_dir)
     return attempt
 
@@ -275,7 +257,7 @@ def cut_files(lab: Lab, rng: random.Random, left: int) -> Try:
     name = ("config.yaml", "metrics.jsonl")[left % 2]
     path = run_dir / name
     written = path.read_bytes()
-    attempt = Try(run_dir, Counter([name]), history=[damage(path, "cut", rng)])
+    attempt = Try(run_dir, 1, history=[damage(path, "cut", rng)])
     if name == "config.yaml":
         ended = lab.start(run_dir).end()
         if ended.status:  # with the file restored, nothing is lost
@@ -298,7 +280,7 @@ def disk_full(lab: Lab, rng: random.Random, left: int) -> Try:
     with mounted(lab.folder / "disk") as volume:
         run_dir = Path(shutil.copytree(lab.half(), volume / "run"))
         room = rng.randrange(sum(map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values())))
-        attempt = Try(run_dir, Counter(["full"]), history=[f"{room:,} bytes free"])
+        attempt = Try(run_dir, 1, history=[f"{room:,} bytes free"])
         with full(volume, room):
             attempt.problems += check_refusal(lab, run_dir, "No space left")
         attempt.problems += lab.finish(run_dir)
@@ -310,21 +292,9 @@ def file_limit(lab: Lab, rng: random.Random, left: int) -> Try:
     run_dir = lab.half()
     largest = max(map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values()))
     limit = rng.randrange(largest // 8, largest)
-    attempt = Try(run_dir, Counter(["limited"]), history=[f"file size limit {limit:,} bytes"])
+    attempt = Try(run_dir, 1, history=[f"file size limit {limit:,} bytes"])
     attempt.problems += check_refusal(lab, run_dir, "File too large", limit)
     attempt.problems += lab.finish(run_dir)
-    return attempt
-
-
-def locked(lab: Lab, rng: random.Random, left: int) -> Try:
-    with mounted(lab.folder / "locked") as volume:
-        attempt = Try(volume / "run", Counter([("started", "new")[left % 2]]))
-        if left % 2 == 0:
-            shutil.copytree(lab.half(), attempt.run_dir)
-        with read_only(volume):
-            reason = "Read-only file system|Permission denied"
-            attempt.problems += check_refusal(lab, attempt.run_dir, reason)
-        attempt.problems += lab.finish(attempt.run_dir)
     return attempt
 
 
@@ -353,7 +323,7 @@ def checkpoint_bytes(folder: Path) -> dict[str, bytes]:
 def double_start(lab: Lab, rng: random.Random, left: int) -> Try:
     """A second start at a random moment of the first run, or at the same time."""
     run_dir = lab.new_folder()
-    attempt = Try(run_dir, Counter(["refused"]))
+    attempt = Try(run_dir, 1)
     first = lab.start(run_dir)
     if left % 3 == 1:
         second = lab.start(run_dir)
@@ -387,7 +357,7 @@ def lost_launcher(lab: Lab, rng: random.Random, left: int) -> Try:
         found = workers(running.pid)
         attempt.problems += [] if found else ["no workers were found"]
         running.send(signal.SIGKILL)
-        attempt.hits[phase(running)] += 1
+        attempt.hits += 1
         attempt.problems += signal_problems(running, running.end(), signal.SIGKILL)
         attempt.problems += lab.finish(run_dir, *TWO, real=True)
         alive = [pid for pid in found if Path(f"/proc/{pid}").exists()]
@@ -409,7 +379,7 @@ def lost_rank(lab: Lab, rng: random.Random, left: int) -> Try:
             (signal.SIGSTOP, "lost the connection to another rank: "),
         )[left % 2]
         os.kill(found[chosen], number)
-        attempt.hits[phase(running)] += 1
+        attempt.hits += 1
         attempt.history.append(f"{number.name} to worker {chosen} of {len(found)}")
         ended = running.end()
         if message not in ended.err or "Traceback" in ended.err:
@@ -419,122 +389,19 @@ def lost_rank(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-# Faults and results.
+# By name.
 
-FAULTS: dict[str, tuple[Fault, int, str]] = {
-    # Name: (fault, default number of hits, expected outcome).
-    "kill -9": (kills, 200, "identical"),
-    "SIGTERM, SIGINT": (stops, 40, "exit 143, 130; identical"),
-    "two signals": (partial(stops, twice=True), 20, "exit 143, 130; identical"),
-    "lost launcher": (lost_launcher, 5, "workers end; identical"),
-    "lost rank": (lost_rank, 5, "restarted; identical"),
-    "damaged checkpoint": (damages, 24, "the one before it; identical"),
-    "all damaged": (all_damaged, 4, "one line, exit 1"),
-    "machine off": (machine_off, 24, "identical"),
-    "files cut short": (cut_files, 12, "one line, or identical"),
-    "disk full": (disk_full, 10, "one line, exit 1; then identical"),
-    "file size limit": (file_limit, 10, "one line, exit 1; then identical"),
-    "read-only folder": (locked, 4, "one line, exit 1; then identical"),
-    "double start": (double_start, 6, "one line, exit 1; first: same bits"),
+FAULTS: dict[str, Fault] = {
+    "kill -9": kills,
+    "SIGTERM, SIGINT": stops,
+    "two signals": partial(stops, twice=True),
+    "lost launcher": lost_launcher,
+    "lost rank": lost_rank,
+    "damaged checkpoint": damages,
+    "all damaged": all_damaged,
+    "machine off": machine_off,
+    "files cut short": cut_files,
+    "disk full": disk_full,
+    "file size limit": file_limit,
+    "double start": double_start,
 }
-
-
-@dataclass
-class Row:
-    """Results of one fault."""
-
-    fault: str
-    outcome: str
-    hits: Counter[str] = field(default_factory=Counter)
-    lost: int = 0
-    problems: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    skipped: str = ""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(arguments)
-    # A killed process does not clean up; the fork server would warn about that when it ends.
-    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"
-    os.environ["OMP_NUM_THREADS"] = "1"
-    scratch = Path(tempfile.mkdtemp(prefix="bench-faults-", dir=options.folder))
-    lab = Lab(scratch)
-    rows = []
-    try:
-        say(f"seed {options.seed}; runs in {scratch}")
-        forked = lab.finish(lab.new_folder())
-        if forked:  # without faults, runs must be equal
-            raise SystemExit(f"faults.py: error: uninterrupted runs differ: {'; '.join(forked)}")
-        for name in options.only or FAULTS:
-            tries = math.ceil(FAULTS[name][1] * options.kills / FAULTS["kill -9"][1])
-            rows.append(run_fault(lab, name, tries, options.seed))
-    finally:
-        lab.close()
-    lost = any(row.problems for row in rows)
-    if not lost:
-        shutil.rmtree(scratch, ignore_errors=True)
-    print(report(rows))
-    return int(lost)
-
-
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    summary, _, details = (__doc__ or "").partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    help_kills = "number of kill -9 (default: 200); the other faults in proportion"
-    add("--kills", type=int, default=FAULTS["kill -9"][1], help=help_kills)
-    add("--only", action="append", choices=FAULTS, help="run only this fault; can be repeated")
-    add("--seed", type=int, default=random.randrange(10**6), help="seed of the random moments")
-    add("--folder", type=Path, help="folder for the runs (default: a temporary folder)")
-    return parser.parse_args(arguments)
-
-
-def run_fault(lab: Lab, name: str, tries: int, seed: int) -> Row:
-    """Repeats a fault until it has hit ``tries`` times."""
-    fault, _, outcome = FAULTS[name]
-    row, rng = Row(name, outcome), random.Random(f"{seed} {name}")
-    missed = 0
-    while row.hits.total() < tries and missed < MISSES:
-        try:
-            attempt = fault(lab, rng, tries - row.hits.total())
-        except MountError as error:
-            row.skipped = str(error)
-            break
-        row.hits += attempt.hits
-        row.slowest = max(row.slowest, attempt.slowest)
-        missed = 0 if attempt.hits.total() else missed + 1
-        if attempt.problems:
-            row.lost += attempt.hits.total() or 1
-            row.problems += attempt.problems
-            say(f"{name}, seed {seed}, in {attempt.run_dir}:")
-            for line in [*attempt.history, *(f"LOST: {word}" for word in attempt.problems)]:
-                say(f"    {line}")
-        else:
-            shutil.rmtree(attempt.run_dir, ignore_errors=True)
-    if missed == MISSES:
-        row.problems.append(f"{name}: the runs finish before they can be hit")
-    say(f"{name}: {row.hits.total() - row.lost} of {row.hits.total()} survived")
-    return row
-
-
-def report(rows: Sequence[Row]) -> str:
-    """A Markdown table of the results."""
-    head = ["fault", "tried", "passed", "result", "where it hit"]
-    lines = []
-    for row in rows:
-        where = ", ".join(f"{kind} {count}" for kind, count in row.hits.most_common())
-        outcome = f"{row.outcome}, within {row.slowest:.1f} s" if row.slowest else row.outcome
-        tried = row.hits.total()
-        where = f"not tried: {row.skipped}" if row.skipped else where
-        lines.append([row.fault, tried, tried - row.lost, outcome, where])
-    return tabulate(lines, head, tablefmt="pipe")
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ import os
 import pickle
 import re
 import shutil
-import socket
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -46,17 +45,6 @@ def link(path: Path, target: str) -> None:
 
 def link_to_itself(path: Path) -> None:
     link(path, path.name)
-
-
-def unix_socket(path: Path) -> None:
-    path.unlink()
-    before = Path.cwd()
-    os.chdir(path.parent)  # the name of a socket has at most 107 bytes
-    try:
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path.name)
-    finally:
-        os.chdir(before)
 
 
 def sparse(path: Path, size: int = TERABYTE) -> None:
@@ -108,13 +96,6 @@ def tensors(folder: Path, dtype: str, sizes: Mapping[int, int]) -> tuple[dict[st
     return entries, end
 
 
-def header_of_90_megabytes(folder: Path) -> None:
-    """An ordinary header of a million tensors."""
-    tensor = json.dumps(entry("U8", [0], 0, 0))
-    text = ",".join(f'"layer_{i:07d}.norm.bias": {tensor}' for i in range(1_000_000))
-    header(folder, f"{{{text}}}".encode(), data=0)
-
-
 def many_pieces(folder: Path) -> None:
     """A vocabulary of which most pieces are the same, in five bytes each."""
     with (folder / TOKENIZER).open("ab") as file:
@@ -157,7 +138,6 @@ class Payload:
 NO_FILES: dict[str, Harm] = {
     "FIFO": fifo,
     "folder": folder,
-    "socket": unix_socket,
     "link to itself": link_to_itself,
     **{
         f"link to {target}": partial(link, target=target)
@@ -166,10 +146,8 @@ NO_FILES: dict[str, Harm] = {
 }
 SETTINGS = {
     "d_model 100,000": ("d_model", "100000"),
-    "d_model 10^30": ("d_model", f"1{'0' * 30}"),
     "d_model of 50,000 hexadecimal digits": ("d_model", f"0x{'f' * 50_000}"),
     "a billion layers": ("num_encoder_layers", "1000000000"),
-    "200 layers": ("num_decoder_layers", "200"),
     "a trillion positions": ("max_positions", "1000000000000"),
     "a billion beams": ("beam_size", "1000000000"),
     "endless translations": ("max_extra_tokens", str(10**18)),
@@ -204,7 +182,6 @@ YAML = {
 """Text at the end of the configuration."""
 HEADERS: dict[str, dict[str, Any]] = {
     "header of 2^63 bytes": {"entries": {}, "size": 2**63},
-    "header longer than the file": {"entries": {}, "size": 99_999_999},
     "header of 100,000 tensors": {
         "entries": {f"x{i}": entry("U8", [0], 0, 0) for i in range(100_000)},
         "data": 0,
@@ -215,7 +192,6 @@ HEADERS: dict[str, dict[str, Any]] = {
     },
     "tensors beyond the end": {"entries": {"a": entry("F32", [10**9], 0, 4 * 10**9)}},
     "sizes that overflow": {"entries": {"a": entry("F32", [2**40, 2**40], 0, 64)}},
-    "negative sizes": {"entries": {"a": entry("F32", [-4, -4], 0, 64)}},
     "names with control characters": {
         "entries": {"\x1b[2J\n" * 1000: entry("F32", [16], 0, 64)},
     },
@@ -235,15 +211,12 @@ FOLDERS: dict[str, Harm] = {
     "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
     "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
-    "header of 90 MB": header_of_90_megabytes,
     "vocabulary of 27 million pieces": many_pieces,
     "data type that does not exist": lambda f: other_dtype(f, "F13"),
     "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),
     "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(Payload())),
-    "random bytes as vocabulary": lambda f: (f / TOKENIZER).write_bytes(os.urandom(9999)),
     "pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"\x0a\x01a", b"\x0a\x01\xff"),
     "byte pieces that are not UTF-8": lambda f: replace(f / TOKENIZER, b"<0x25>", b"<\xb8x25>"),
-    "zip archive as weights": lambda f: (f / WEIGHTS).write_bytes(b"PK\x03\x04" + bytes(999)),
 }
 """Folders that no command may use: changes to a copy of ``MODEL``, by description."""
 

@@ -10,14 +10,11 @@ import re
 import resource
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1]))  # for faults.py as a program
 
 from support import training_runs
 from support.launched_runs import MT_TRAIN

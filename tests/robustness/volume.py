@@ -1,4 +1,4 @@
-"""A small file system that can be filled up and made read-only."""
+"""A small file system that can be filled up."""
 
 import os
 import subprocess
@@ -32,16 +32,6 @@ def full(volume: Path, leave: int) -> Iterator[None]:
     ballast.write_bytes(bytes(max(0, state.f_bavail * state.f_frsize - leave)))
     yield
     ballast.unlink()
-
-
-@contextmanager
-def read_only(volume: Path) -> Iterator[None]:
-    """Makes it read-only while the context lasts."""
-    _mount(volume, "-o", "remount,ro")
-    try:
-        yield
-    finally:
-        _mount(volume, "-o", "remount,rw")
 
 
 def _mount(path: Path, *options: str) -> None:

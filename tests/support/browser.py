@@ -104,16 +104,9 @@ class Browser:
                     found += [f"fetched {url}"] if not url.startswith("file:") else []
         return found
 
-    def emulate(self, *, width: int, height: int = 900, dark: bool = False) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+    def emulate(self, *, width: int) -> None:
+        sizes = {"width": width, "height": 900, "deviceScaleFactor": 1}
+        self.call("Emulation.setDeviceMetricsOverride", **sizes, mobile=False)
 
     def close(self) -> None:
         self.process.kill()

@@ -46,13 +46,10 @@ def test_flops_equal_the_count_of_pytorch(changes: dict[str, Any]) -> None:
         ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
         ("NVIDIA H100 PCIe", "fp16", 756.5),
         ("NVIDIA A100-PCIE-40GB", "bf16", 312),
-        ("NVIDIA L4", "bf16", 121),
         ("NVIDIA L40S", "bf16", 362),
-        ("Tesla V100-SXM2-16GB", "fp16", 125),
         ("Tesla V100-SXM2-16GB", "bf16", None),  # not supported
         ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "bf16", None),  # a different chip
-        ("NVIDIA A10G", "bf16", None),
         ("NVIDIA H200 MIG 1g.18gb", "bf16", None),  # a slice
     ],
 )

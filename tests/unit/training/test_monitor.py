@@ -17,7 +17,6 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tensorboard import plugin_util  # type: ignore[import-untyped]
@@ -85,7 +84,8 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0, "lines": 100.0}
-    monitor = open_monitor(tmp_path, 0, 100, peak_rate=1e4, trackers=tensorboard(tmp_path))
+    options: dict[str, Any] = {"peak_rate": 1e4, "trackers": tensorboard(tmp_path)}
+    monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, **options)
     clock[0] += 2.0
     monitor.update(5000, 0.5)
     monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
@@ -101,9 +101,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert {name: valid[name] for name in scores} == scores
     assert lines() == [
-        # 90 updates of 0.2 s remain.
+        # 90 updates of 0.2 s remain, but only 10 seconds.
         "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 "
-        "<00:18",
+        "<00:10",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00  (on 100 lines)",
     ]
     board = events(tmp_path, monitor)
@@ -118,19 +118,9 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
             assert event.value == pytest.approx(record[key], rel=1e-6)
 
 
-def test_remaining_time_is_at_most_the_limit(
+def test_paused_time_does_not_count_in_the_rate(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    monitor = open_monitor(tmp_path, 0, 100_000, max_seconds=86400.0)
-    for step in (1, 2, 3):
-        clock[0] += 1200.0  # 100,000 would take 1,389 days
-        train(monitor, step)
-    monitor.close()
-    assert len(lines()) == 3  # the limit needs no warning
-    assert lines()[-1].endswith("<23:00:00")
-
-
-def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[float]) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     for step in (10, 20):
         clock[0] += 1.0
@@ -139,6 +129,7 @@ def test_paused_time_does_not_count_in_the_rate(tmp_path: Path, clock: list[floa
             clock[0] += 50.0  # a validation
     monitor.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
+    assert lines()[-1].endswith("<00:08")  # 80 updates of 0.1 s
 
 
 def test_records_after_the_latest_checkpoint_are_removed_on_resume(
@@ -332,28 +323,16 @@ def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     assert (record["loss"], record["grad_norm"]) == (None, None)
 
 
-SAMPLES = [
-    ("a | b", "<b>x</b> & *y*", "`z` __u__ [l](m)"),
-    ("# 1. \\ ~", "Ü ▁ „“ 中文 &amp;", ""),
-    ("-", "| |", "$x$"),
-]
-
-
 def test_samples_are_rendered_literally(tmp_path: Path) -> None:
     """By TensorBoard's own renderer, whatever Markdown or HTML they contain."""
+    sample = ("a | <b>x</b> & *y* $x$", "`z` __u__ [l](m) ~", "# 1. \\ „“ 中文 &amp;")
     monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, SAMPLES))
-    board = events(tmp_path, monitor)
-
-    def html(name: str) -> str:
-        (event,) = board.Tensors(f"valid/{name}/text_summary")
-        return str(plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0]))
-
-    cells = re.findall("<t[dh]>(.*?)</t[dh]>", html("translations"), re.DOTALL)
+    monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0}, [sample]))
+    (event,) = events(tmp_path, monitor).Tensors("valid/translations/text_summary")
+    html = str(plugin_util.markdown_to_safe_html(event.tensor_proto.string_val[0]))
+    cells = re.findall("<t[dh]>(.*?)</t[dh]>", html, re.DOTALL)
     text = [unescape(re.sub("<.*?>", "", cell)) for cell in cells]
-    head, *rows = np.array(text).reshape(-1, 3).tolist()
-    assert head == ["source", "reference", "translation"]
-    assert [tuple(row) for row in rows] == SAMPLES
+    assert text == ["source", "reference", "translation", *sample]
 
 
 def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> None:

@@ -11,12 +11,7 @@ import pytest
 import torch
 
 from transformer_mt.config import ScheduleConfig, TrainConfig
-from transformer_mt.training.optimizer import (
-    LossScaler,
-    inverse_sqrt,
-    linear,
-    noam,
-)
+from transformer_mt.training.optimizer import LossScaler, inverse_sqrt, linear, noam
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)

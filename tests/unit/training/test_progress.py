@@ -98,7 +98,6 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
         ("nll", {"nll": [3.0, NAN, NAN]}, [(1, 0), (1, 1), (1, 2)], 3.0),
         ("nll", {"nll": [NAN, 3.0, 4.0]}, [(1, 0), (2, 0), (2, 1)], 3.0),
         ("bleu", {"bleu": [NAN, NAN, 12, NAN]}, [(1, 0), (1, 1), (3, 0), (3, 1)], 12),
-        ("bleu", {"bleu": [0.0, 0.0]}, [(1, 0), (1, 1)], 0.0),
         # Only scores of the same lines are compared: first of a sample of 100 lines, as long as
         # the model cannot translate; then of all lines.
         (

@@ -158,14 +158,16 @@ def test_gradients_in_half_precision_are_close_and_overflows_are_skipped(
 ) -> None:
     torch.set_default_dtype(torch.float32)
     parts = micro_batches(batch, 30)
-    means = {}
+    means, losses = {}, {}
     for precision in ("fp32", "bf16", "fp16"):
         model = tiny(dtype=torch.float32)
         step = stepper(model, precision)
         with patch.object(step._parallel, "_loss", wraps=smoothed_cross_entropy) as loss:
             result = step(parts, batch.num_targets, 0.0, seed=0)
         assert {p.dtype for p in model.parameters()} == {torch.float32}
-        assert result.loss.dtype == torch.float32
+        assert (result.loss.dtype, result.nll.dtype) == (torch.float32, torch.float32)
+        losses[precision] = [result.loss.item(), result.nll.item()]
+        assert losses[precision] == pytest.approx(losses["fp32"], rel=5e-3)
         means[precision] = torch.cat(
             [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
         )
