@@ -90,6 +90,15 @@ def test_the_step_of_several_ranks_and_of_the_other_attention_kernel(
     assert not apart["breaks"] | short["breaks"]
 
 
+@pytest.mark.slow
+def test_the_kernels_of_attention_compile_and_use_matrix_units() -> None:
+    found = run("ptx.py")
+    assert len(found) == 6
+    for case, instructions in found.items():
+        assert isinstance(instructions, int), (case, instructions)
+        assert instructions > 0, case
+
+
 def test_attention_for_short_sequences_equals_the_reference_and_pytorchs_operator_checks() -> None:
     found = run("interpreted_attention.py", TRITON_INTERPRET="1")
     assert len(found["errors"]) == 6
