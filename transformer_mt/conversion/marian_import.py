@@ -97,8 +97,8 @@ def _read(path: Path, types: Mapping[str, type], *, optional: bool = False) -> d
 
 
 def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
-    """A number of a configuration, if it is there."""
-    value = settings.get(key, default)
+    """A number of a configuration; the default if it is missing or null."""
+    value = default if settings.get(key) is None else settings[key]
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e9:
         raise InputError(f"{key}={printable(str(value)[:40])} is not a number, or too large")
     return value

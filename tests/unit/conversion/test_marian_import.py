@@ -14,6 +14,7 @@ from support.model_folders import JOB, write_model
 from transformer_mt import Translator, export, model_folder
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, SearchConfig
+from transformer_mt.conversion.marian_import import _number
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 
 transformers = pytest.importorskip("transformers")
@@ -98,6 +99,10 @@ def their_translations(folder: Path, model: Any, lines: list[str], beam_size: in
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     found = marian_models.generate(model, their_ids(folder, lines), beam_size, 25)
     return [tokenizer.decode(best, use_source_tokenizer=False) for best in found]
+
+
+def test_null_stands_for_the_default() -> None:
+    assert _number({"num_beams": None}, "num_beams", 1) == 1
 
 
 @pytest.mark.parametrize(
