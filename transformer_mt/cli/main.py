@@ -48,7 +48,7 @@ from transformer_mt.config import (
 from transformer_mt.config.help import help_text
 from transformer_mt.config.settings import setting_names
 from transformer_mt.config.usage_errors import similar
-from transformer_mt.distributed.environment import env_rank, under_launcher
+from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.progress_reporter import log_to
 
@@ -249,6 +249,7 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
     # A job of joblib would pass its own start method on to its processes, which do not know it.
     multiprocessing.set_start_method("spawn", force=True)
     program, hydra_config = JOBS[command].program, HydraConfig.get()
+    launcher = LauncherEnv.read()
     title = f"job {hydra_config.job.num} ({hydra_config.job.override_dirname})"
     try:
         with exit_status(f"{program}: {title}"):
@@ -256,12 +257,12 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
             if isinstance(job, TrainJob):
                 folder = Path(hydra_config.sweep.dir, hydra_config.sweep.subdir)
                 job, where = replace(job, run_dir=str(folder)), f" -> {folder}"
-            if env_rank() == 0:
+            if launcher.rank == 0:
                 print(f"{program}: {title}{where}", file=sys.stderr)
             return run(job)
     except SystemExit as stop:
         # Under a launcher other ranks may be waiting for this one, so it must exit.
-        if stop.code not in (1, 2) or under_launcher():
+        if stop.code not in (1, 2) or launcher.present:
             raise
         logs = Path(hydra_config.sweep.dir, ".submitit")
         raise InputError(f"{title} failed: its error is above, or in {logs}") from None

@@ -3,6 +3,7 @@
 import math
 import os
 import socket
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from transformer_mt.errors import InputError
@@ -47,35 +48,44 @@ class Ranks:
         return values[0]
 
 
-def under_launcher() -> bool:
-    """Whether torchrun, or another launcher that sets RANK and WORLD_SIZE, started this process."""
-    return bool(os.environ.get("RANK") and os.environ.get("WORLD_SIZE"))
+@dataclass(frozen=True)
+class LauncherEnv:
+    """What torchrun, or another launcher, has set in the environment; by default there is none."""
 
-
-def env_size() -> int:
-    """Number of ranks; 1 without a launcher."""
-    return _number("WORLD_SIZE", 1, at_least=1) if under_launcher() else 1
-
-
-def env_rank() -> int:
-    """Rank of this process; 0 without a launcher."""
-    size = env_size()
-    return _number("RANK", 0, below=size) if size > 1 else 0
-
-
-def env_local_rank() -> int:
+    present: bool = False
+    """Whether RANK and WORLD_SIZE are set, so that a launcher started this process."""
+    rank: int = 0
+    """Rank of this process."""
+    size: int = 1
+    """Number of ranks."""
+    local_rank: int = 0
     """Rank of this process on its machine, which is the index of its GPU."""
-    return _number("LOCAL_RANK", 0) if env_size() > 1 else 0
-
-
-def env_local_size() -> int:
+    local_size: int = 1
     """Number of ranks on this machine; 1 if unknown."""
-    return _number("LOCAL_WORLD_SIZE", 1, at_least=1) if env_size() > 1 else 1
 
+    @classmethod
+    def read(cls) -> "LauncherEnv":
+        """Reads the variables; a single rank needs no others.
 
-def env_cores(available: int) -> int:
-    """This rank's share of the cores that its process may use."""
-    return max(1, available // env_local_size())
+        Raises:
+            InputError: One of them is not a number, or out of range.
+        """
+        if not (os.environ.get("RANK") and os.environ.get("WORLD_SIZE")):
+            return cls()
+        size = _number("WORLD_SIZE", 1, at_least=1)
+        if size == 1:
+            return cls(present=True)
+        local = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1, at_least=1)
+        return cls(True, _number("RANK", 0, below=size), size, *local)
+
+    @property
+    def on_one_node(self) -> bool:
+        """Whether all ranks are on this machine."""
+        return self.local_size == self.size
+
+    def __str__(self) -> str:
+        """Rank and host of this process, for error messages."""
+        return f"rank {self.rank} of {self.size}, on {socket.gethostname()}"
 
 
 def _number(name: str, default: int, *, at_least: int = 0, below: float = math.inf) -> int:
@@ -88,8 +98,3 @@ def _number(name: str, default: int, *, at_least: int = 0, below: float = math.i
             "torchrun, or unset RANK and WORLD_SIZE to run a single process"
         )
     return int(text)
-
-
-def describe_rank() -> str:
-    """Rank and host of this process, for error messages."""
-    return f"rank {env_rank()} of {env_size()}, on {socket.gethostname()}"

@@ -17,12 +17,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from transformer_mt.distributed.environment import (
-    describe_rank,
-    env_local_size,
-    env_rank,
-    env_size,
-)
+from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -65,10 +60,10 @@ def shared_store(timeout: timedelta) -> Store:
     """
     if _store:
         return _store[0]
-    start = ""
+    start, env = "", LauncherEnv.read()
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
-        if not _on_one_node() and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        if not env.on_one_node and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             raise InputError(
                 "torchrun --max-restarts on several nodes needs --rdzv-backend=c10d and "
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, see scripts/README.md"
@@ -80,7 +75,7 @@ def shared_store(timeout: timedelta) -> Store:
             os.environ.get(key) or f"no {key}" for key in ("MASTER_ADDR", "MASTER_PORT")
         )
         raise InputError(
-            f"{describe_rank()}: cannot reach the other ranks at {where} ({_summary(error)}): "
+            f"{env}: cannot reach the other ranks at {where} ({_summary(error)}): "
             "check MASTER_ADDR, MASTER_PORT and the network"
         ) from None
     _store.append(PrefixStore(f"start {start}", store))
@@ -96,27 +91,22 @@ def process_group_store(timeout: timedelta) -> Store:
     Raises:
         LostRankError: Another rank failed or is not ready in time.
     """
+    env = LauncherEnv.read()
     store = PrefixStore(f"group {next(_group_numbers)}", shared_store(timeout))
     started, logged = time.monotonic(), False
     ready = store.add("ready", 1)
-    while ready < env_size():
+    while ready < env.size:
         if shared_store(timeout).check(["failure"]):
-            raise LostRankError(f"{describe_rank()}: another rank failed before all were ready")
+            raise LostRankError(f"{env}: another rank failed before all were ready")
         waited = timedelta(seconds=time.monotonic() - started)
-        if _on_one_node() and waited > timeout:
-            raise LostRankError(
-                f"{describe_rank()}: only {ready} ranks were ready within {timeout}"
-            )
-        if env_rank() == 0 and not logged and waited > _LOG_AFTER:
-            log.info("waiting for all ranks: %d of %d are ready", ready, env_size())
+        if env.on_one_node and waited > timeout:
+            raise LostRankError(f"{env}: only {ready} ranks were ready within {timeout}")
+        if env.rank == 0 and not logged and waited > _LOG_AFTER:
+            log.info("waiting for all ranks: %d of %d are ready", ready, env.size)
             logged = True
         time.sleep(0.1)
         ready = store.add("ready", 0)
     return store
-
-
-def _on_one_node() -> bool:
-    return env_local_size() == env_size()
 
 
 def is_transient(name: str, message: str) -> bool:
@@ -145,29 +135,29 @@ def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
     Args:
         timeout_minutes: How long to wait for the start of all ranks.
     """
+    env = LauncherEnv.read()
     # Before anything can fail, since rank 0 may serve it.
     shared_store(timedelta(minutes=timeout_minutes))
     try:
         yield
     except SystemExit as stopped:
         status = stopped.code if isinstance(stopped.code, int) else 1
-        _report_failure(status)
+        _report_failure(status, env.rank)
         atexit.register(_exit_immediately, status)
         raise
     except Exception as caught:
         error: Exception = caught
         if _is_lost_connection(caught):
-            error = LostRankError(
-                f"{describe_rank()}: lost the connection to another rank: {_summary(caught)}"
-            )
+            reason = f"lost the connection to another rank: {_summary(caught)}"
+            error = LostRankError(f"{env}: {reason}")
         name = type(error).__name__
         status = os.EX_TEMPFAIL if is_transient(name, str(error)) else 1
-        first_status, first_rank = _report_failure(status)
+        first_status, first_rank = _report_failure(status, env.rank)
         atexit.register(_exit_immediately, first_status)
         lost = isinstance(error, LostRankError)
-        if first_rank == env_rank():
+        if first_rank == env.rank:
             if not isinstance(error, InputError):
-                error.add_note(describe_rank())
+                error.add_note(str(env))
             if lost:
                 time.sleep(_GRACE_SECONDS)
             raise error from (None if lost else caught.__cause__)
@@ -175,9 +165,9 @@ def propagate_errors(timeout_minutes: float = 10.0) -> Iterator[None]:
         raise SystemExit(first_status) from None
 
 
-def _report_failure(status: int) -> tuple[int, int]:
+def _report_failure(status: int, rank: int) -> tuple[int, int]:
     """Records a failure unless there is one; returns exit status and rank of the first."""
-    first = f"{status} {env_rank()}"
+    first = f"{status} {rank}"
     with suppress(RuntimeError):  # the process that serves the store may be gone
         first = _store[0].compare_set("failure", "", first).decode()
     first_status, first_rank = map(int, first.split())

@@ -14,14 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
-from transformer_mt.distributed.environment import (
-    Ranks,
-    describe_rank,
-    env_cores,
-    env_local_rank,
-    env_rank,
-    env_size,
-)
+from transformer_mt.distributed.environment import LauncherEnv, Ranks
 from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -39,6 +32,10 @@ class World(Ranks):
     """Index of this rank."""
     size: int = 1
     """Number of ranks."""
+    local_rank: int = 0
+    """Index of this rank on its machine."""
+    local_size: int = 1
+    """Number of ranks on this machine."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sums a tensor over all ranks, in place, and returns it."""
@@ -115,37 +112,41 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     """
     if device.type == "cpu":
         hardware.keep_freed_memory()
-    default_threads = torch.get_num_threads()
+    env, default_threads = LauncherEnv.read(), torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
         # PyTorch does not see a container's quota.
         cores = min(default_threads, hardware.available_cores())
-        torch.set_num_threads(env_cores(cores))
+        torch.set_num_threads(max(1, cores // env.local_size))
     try:
-        size = env_size()
-        if size == 1:
+        if env.size == 1:
             yield World(device)
             return
         backend = "gloo"
         if device.type == "cuda":
             backend = "cpu:gloo,cuda:nccl"
-            device = torch.device("cuda", _gpu_index())
+            device = torch.device("cuda", _gpu_index(env))
             torch.cuda.set_device(device)
         timeout = timedelta(minutes=config.timeout_minutes)
-        rank, store = env_rank(), process_group_store(timeout)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
-        yield World(device, rank, size)
+        dist.init_process_group(
+            backend,
+            store=process_group_store(timeout),
+            rank=env.rank,
+            world_size=env.size,
+            timeout=timeout,
+        )
+        yield World(device, env.rank, env.size, env.local_rank, env.local_size)
         # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
         dist.destroy_process_group()
     finally:
         torch.set_num_threads(default_threads)
 
 
-def _gpu_index() -> int:
+def _gpu_index(env: LauncherEnv) -> int:
     """Index of this rank's GPU among the visible ones."""
-    count, index = torch.cuda.device_count(), env_local_rank()
+    count, index = torch.cuda.device_count(), env.local_rank
     if index >= count:
         raise InputError(
-            f"{describe_rank()}: process {index + 1} on this host has no GPU, {count} are visible: "
+            f"{env}: process {index + 1} on this host has no GPU, {count} are visible: "
             f"start at most {count} processes on it"
         )
     return index

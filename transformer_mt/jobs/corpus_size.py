@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from transformer_mt.config import TrainJob, config_dir
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.text.sources import read_pairs
-from transformer_mt.distributed.environment import env_rank
+from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.errors import UsageError
 from transformer_mt.files import cache_path
 
@@ -62,7 +62,7 @@ def choose_experiment(
             f"tokenizer.vocab_size={tree.tokenizer.vocab_size} "
             f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
         )
-    if env_rank() == 0:
+    if LauncherEnv.read().rank == 0:
         text = f"{number:,} training pairs: {settings}; your own settings override these"
         print(f"mt-train: model=auto: {text}", file=sys.stderr)
     return chosen

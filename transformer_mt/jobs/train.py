@@ -18,7 +18,7 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed.environment import env_rank, env_size, under_launcher
+from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join, pick_device
@@ -73,14 +73,15 @@ def train(job: TrainJob) -> TrainResult:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
-    is_main = env_rank() == 0
+    launcher = LauncherEnv.read()
+    is_main = launcher.rank == 0
     with ExitStack() as stack:
-        if env_size() > 1:
+        if launcher.size > 1:
             stack.enter_context(propagate_errors(job.distributed.timeout_minutes))
         job = resolved(job)
         run_dir, is_new = Path(job.run_dir), True
         if job.stage == "train":  # preparing alone needs no GPU
-            num_processes = _num_processes(job)
+            num_processes = _num_processes(job, launcher)
             if is_main:
                 check_installed(job.trackers)
                 stack.enter_context(run_folder.lock(run_dir))
@@ -113,10 +114,10 @@ def train(job: TrainJob) -> TrainResult:
         return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
 
 
-def _num_processes(job: TrainJob) -> int:
+def _num_processes(job: TrainJob, launcher: LauncherEnv) -> int:
     """Number of processes to start; 1 under a launcher, which has started the others."""
     device = pick_device(job.train.device, "train.device")
-    if under_launcher():
+    if launcher.present:
         return 1
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     processes = job.distributed.processes or max(1, gpus)
@@ -132,7 +133,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     """Trains as one of the ranks, in this process or a worker; the main rank returns the scores."""
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with ExitStack() as stack:
-        if env_rank() == 0:
+        if LauncherEnv.read().rank == 0:
             stack.enter_context(log_to(run_dir / run_layout.LOG))  # a worker has no log yet
         world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
 
-from transformer_mt.distributed.environment import env_size
-
 
 @dataclass(eq=False)  # not frozen: contextlib sets the traceback of an exception that passes it
 class StoppedError(Exception):
@@ -29,9 +27,13 @@ class Signals:
     """Context that remembers the first signal, and restores the handlers at its end.
 
     Only the main thread gets signals: in any other, such as a notebook's, no handler is installed.
+
+    Args:
+        ranks: Number of ranks that train.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: int = 1) -> None:
+        self._second = signal.SIG_IGN if ranks > 1 else signal.SIG_DFL
         self.received: int | None = None
         """Number of the first signal."""
         self._interrupting = False
@@ -52,7 +54,7 @@ class Signals:
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self.received = number
         for handled in self._previous:
-            signal.signal(handled, signal.SIG_IGN if env_size() > 1 else signal.SIG_DFL)
+            signal.signal(handled, self._second)
         if self._interrupting:
             raise StoppedError(number)
 

@@ -3,13 +3,7 @@
 import pytest
 from support.errors import input_error
 
-from transformer_mt.distributed.environment import (
-    env_local_rank,
-    env_local_size,
-    env_rank,
-    env_size,
-    under_launcher,
-)
+from transformer_mt.distributed.environment import LauncherEnv
 
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
@@ -39,8 +33,7 @@ def test_ranks_of_a_launcher(
     """torchrun gives them; a task of srun, a batch script and a shell of salloc are single."""
     for name, value in {**dict(zip(RANKS, values, strict=False)), **SLURM}.items():
         monkeypatch.setenv(name, value)
-    assert under_launcher() == (expected[1] > 1)
-    assert (env_rank(), env_size(), env_local_rank(), env_local_size()) == expected
+    assert LauncherEnv.read() == LauncherEnv(expected[1] > 1, *expected)
 
 
 @pytest.mark.parametrize(
@@ -61,4 +54,4 @@ def test_invalid_variables_are_named(
         monkeypatch.setenv(key, number)
     monkeypatch.setenv(name, value)
     with input_error(f"{name}={value} "):
-        print(env_rank(), env_size(), env_local_rank(), env_local_size())
+        LauncherEnv.read()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from transformer_mt.distributed import world
+from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
 
@@ -36,10 +36,8 @@ def test_threads_of_a_rank(
     cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "available_cores", lambda: cores)
-    monkeypatch.setattr(world, "env_size", lambda: 1)  # no process group
-    monkeypatch.setenv("WORLD_SIZE", str(2 * ranks))  # on two machines
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-    monkeypatch.setenv("RANK", "0")
+    env = LauncherEnv(True, local_size=ranks)  # of one rank: no process group
+    monkeypatch.setattr(LauncherEnv, "read", lambda: env)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)

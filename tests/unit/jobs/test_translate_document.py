@@ -11,7 +11,7 @@ from support.documents import Capitals, tags
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import line_processor, translate_document
+from transformer_mt.jobs import line_processor
 from transformer_mt.protocols import Translation
 
 PAGE = (
@@ -123,8 +123,8 @@ def test_errors_are_one_line(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ranks = settings.pop("ranks", 1)
-    monkeypatch.setattr(translate_document, "env_size", lambda: ranks)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", str(settings.pop("ranks", 1)))
     with pytest.raises(InputError) as error:
         run(content, **settings)
     assert message in str(error.value)

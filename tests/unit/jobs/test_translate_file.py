@@ -25,7 +25,6 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs import translate_stream as stream_job
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_document import translate_document
@@ -271,7 +270,8 @@ def test_jobs_of_other_functions_are_refused(monkeypatch: pytest.MonkeyPatch) ->
         translate_document(replace(document, input="in.txt"))
     with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
         translate_file(TranslateJob(model="m", input="in"))
-    monkeypatch.setattr(stream_job, "env_size", lambda: 2)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
         translate_stream(TranslateJob(model="m"))
 

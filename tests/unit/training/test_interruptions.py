@@ -23,15 +23,11 @@ def test_outside_the_main_thread_no_handler_is_installed() -> None:
         assert thread.submit(run).result() == (None, before)
 
 
-@pytest.mark.parametrize(("ranks", "then"), [("1", signal.SIG_DFL), ("2", signal.SIG_IGN)])
-def test_a_second_signal_ends_a_single_process_only(
-    monkeypatch: pytest.MonkeyPatch, ranks: str, then: signal.Handlers
-) -> None:
+@pytest.mark.parametrize(("ranks", "then"), [(1, signal.SIG_DFL), (2, signal.SIG_IGN)])
+def test_a_second_signal_ends_a_single_process_only(ranks: int, then: signal.Handlers) -> None:
     """A worker may get the same signal from Slurm and from its launcher."""
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", ranks)
     before = signal.getsignal(signal.SIGTERM)
-    with Signals() as signals:
+    with Signals(ranks) as signals:
         signal.raise_signal(signal.SIGTERM)
         assert (signals.received, signal.getsignal(signal.SIGTERM)) == (signal.SIGTERM, then)
     assert signal.getsignal(signal.SIGTERM) == before

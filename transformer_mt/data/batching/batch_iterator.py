@@ -18,7 +18,6 @@ from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Corpus
 from transformer_mt.data.store.workers import map_ordered
-from transformer_mt.distributed.environment import env_cores, env_local_rank, env_local_size
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.hardware import available_cores, background_thread
 
@@ -69,7 +68,7 @@ class BatchIterator:
         self._train, self._sampler, self._workers = train, sampler, job.data.workers
         self._max_tokens, self._world = max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
-        if env_local_rank() == 0:
+        if world.local_rank == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
         growth, batch_tokens = None, job.train.batch_tokens
         if sampler:
@@ -98,9 +97,9 @@ class BatchIterator:
         batches = (self.plan[step - 1] for step in steps)
         rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
         if self._sampler:
-            workers = env_cores(available_cores())
+            workers = max(1, available_cores() // self._world.local_size)
             if self._workers is not None:  # of all ranks on this machine
-                workers = math.ceil(self._workers / env_local_size())
+                workers = math.ceil(self._workers / self._world.local_size)
             stored = map(self._share, steps)
             batches = map_ordered(self._sampler, stored, min(workers, _MAX_SAMPLING_PROCESSES))
             rank, world_size = 0, 1

@@ -70,11 +70,16 @@ def sampled(prepared: Prepared) -> Prepared:
 
 
 def iterator_of(
-    prepared: Prepared, workers: int = 0, rank: int = 0, size: int = 1, **changes: Any
+    prepared: Prepared,
+    workers: int = 0,
+    rank: int = 0,
+    size: int = 1,
+    local_rank: int = 0,
+    **changes: Any,
 ) -> BatchIterator:
     data = dataclasses.replace(prepared.config, workers=workers, **changes)
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
-    world = World(torch.device("cpu"), rank, size)
+    world = World(torch.device("cpu"), rank, size, local_rank)
     return BatchIterator(job, prepared.train, prepared.sampler, 500, False, world)
 
 
@@ -193,19 +198,16 @@ def test_processes_sample_ahead_what_a_resumed_run_gets_whatever_signals_come(
 
 @pytest.mark.parametrize("local_rank", [0, 1])
 def test_the_first_rank_of_each_machine_verifies_the_tokens(
-    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_rank: int
+    prepared: Prepared, tmp_path: Path, local_rank: int
 ) -> None:
     """Its cache may be its own: of the second machine, rank 2 or 3 of 4."""
     shutil.copytree(prepared.corpus, tmp_path / "corpus")
     (tokens,) = (tmp_path / "corpus").glob("*/src.tokens")
     flip_bit(tokens)
     copy = dataclasses.replace(prepared, corpus=tmp_path / "corpus", sampler=None)
-    launched = {"RANK": 2 + local_rank, "WORLD_SIZE": 4, "LOCAL_RANK": local_rank}
-    for variable, value in launched.items():
-        monkeypatch.setenv(variable, str(value))
     expected = pytest.raises(InputError, match="is damaged") if local_rank == 0 else nullcontext()
     with expected:
-        iterator_of(copy, rank=2 + local_rank, size=4)
+        iterator_of(copy, rank=2 + local_rank, size=4, local_rank=local_rank)
 
 
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
