@@ -32,8 +32,8 @@ from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import Cleaner
 from transformer_mt.data.cleaning.filters import fold, hash_text
+from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.store.encode import held_out_hashes
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.errors import InputError
@@ -136,7 +136,7 @@ def datasets_map(job: TrainJob) -> Figures:
     data, folder = job.data, Path(job.cache_dir)
     cleaner, tokenizer = Cleaner(data), Tokenizer(Path(str(job.tokenizer.path)))
     valid = read_pairs(data.valid, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    held_out = held_out_hashes(valid, data, ())
+    held_out = side_hashes(valid, data, ())
 
     def clean(batch: Figures) -> Figures:
         """Normalises, filters and encodes a batch of pairs."""

@@ -29,15 +29,10 @@ from transformer_mt import files, model_folder
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.filters import active_filters
+from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.store import cache
-from transformer_mt.data.store.encode import (
-    Chunk,
-    EncodeChunk,
-    KeptPair,
-    encode_all,
-    held_out_hashes,
-)
+from transformer_mt.data.store.encode import Chunk, EncodeChunk, KeptPair, encode_all
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
@@ -143,7 +138,7 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     output = outputs[0]
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    held_out = held_out_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
+    held_out = side_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
     identities = [fingerprint(source) for source in data.train]
     languages = [data.src_lang, data.tgt_lang, data.normalization, len(outputs)]
     settings = [asdict(data.cleaning), vocabulary_checksum(vocabulary), sorted(held_out)]

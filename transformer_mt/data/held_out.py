@@ -8,7 +8,7 @@ of their sides (``EncodeChunk``).
 
 import heapq
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from transformer_mt import files, run_layout
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, cleaners
 from transformer_mt.data.cleaning.filters import fold, hash_text
-from transformer_mt.data.store.encode import held_out_hashes, read_chunks
+from transformer_mt.data.store.encode import read_chunks
 from transformer_mt.data.store.token_store import damaged
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -139,7 +139,7 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
     for part, size in sizes(data).items():
         chosen[part] = []
         for pair in candidates[part]:
-            hashes = held_out_hashes([pair], data, tokenizer.tags)
+            hashes = side_hashes([pair], data, tokenizer.tags)
             (src,) = tokenizer.encode_sources([pair.src], normalizer)
             (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
             too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]))
@@ -155,6 +155,19 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
                 "data.cleaning"
             )
     return chosen
+
+
+def side_hashes(pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]) -> frozenset[int]:
+    """Hashes for ``EncodeChunk`` of both sides, normalised as training text is, without tags.
+
+    Text without letters or digits has none.
+    """
+    normalizer, folded = Normalizer.of(data), set[str]()
+    for pair in pairs:
+        tag, src = split_tag(pair.src, tags)
+        own = normalizer.of_tag(tag)
+        folded |= {fold(own.src(src)), fold(own.tgt(pair.tgt))}
+    return frozenset(map(hash_text, folded - {""}))
 
 
 def write_sets(run_dir: Path, data: DataConfig, sets: Sets) -> None:

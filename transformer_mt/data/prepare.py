@@ -28,7 +28,6 @@ from transformer_mt.data.store.encode import (
     EncodeChunk,
     EncodedChunk,
     encode_all,
-    held_out_hashes,
     read_chunks,
 )
 from transformer_mt.data.store.token_store import (
@@ -141,7 +140,7 @@ def prepare(job: TrainJob) -> Prepared:
     chosen = held_out.choose(data, candidates, tokenizer) if candidates else {}
     valid, test = chosen.get("valid", valid), chosen.get("test", test)
     dropped = [*valid, *test] if data.cleaning.drop_held_out else []
-    corpus = steps.corpus(vocabulary, held_out_hashes(dropped, data, tokenizer.tags))
+    corpus = steps.corpus(vocabulary, held_out.side_hashes(dropped, data, tokenizer.tags))
     train = Corpus.load(corpus)
     checksums = {"corpus": train.fingerprint, "valid": cache.key(valid), "test": cache.key(test)}
     if data.weights:  # otherwise the division into sources has no effect
@@ -195,7 +194,7 @@ class _Preparation:
 
         def learn(to: Path) -> None:
             pairs = chain.from_iterable(candidates.values())
-            excluded = held_out_hashes(pairs, self._data, self._data.tags)
+            excluded = held_out.side_hashes(pairs, self._data, self._data.tags)
             _learn_vocabulary(replace(self._job, data=self._local_data()), excluded, to)
 
         cache.build_once(entry, learn)

@@ -10,7 +10,7 @@ import logging
 import shutil
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,11 +24,10 @@ import numpy.typing as npt
 from transformer_mt import files
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
-from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, fold, hash_text, overlaps
+from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text, overlaps
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered, num_workers
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.errors import InputError
@@ -228,21 +227,6 @@ def _duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, np
         for name, unique_text in DUPLICATE_KEYS.items()
         if name in report.dropped
     }
-
-
-def held_out_hashes(
-    pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]
-) -> frozenset[int]:
-    """Hashes for ``EncodeChunk`` of both sides, normalised as training text is, without tags.
-
-    Text without letters or digits has none.
-    """
-    normalizer, folded = Normalizer.of(data), set[str]()
-    for pair in pairs:
-        tag, src = split_tag(pair.src, tags)
-        own = normalizer.of_tag(tag)
-        folded |= {fold(own.src(src)), fold(own.tgt(pair.tgt))}
-    return frozenset(map(hash_text, folded - {""}))
 
 
 def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
