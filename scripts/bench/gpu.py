@@ -47,9 +47,9 @@ from transformer_mt.decode.engines.engine import CPU_BATCH_TOKENS
 from transformer_mt.decode.engines.torch_engine import ModelStep, gpu_batch_tokens, map_batches
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.distributed.world import World, pick_device
-from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.flops import peak_rate, update_flops
+from transformer_mt.training.setup import default_max_tokens
 from transformer_mt.training.step import LossModule, TrainStep
 
 Result = dict[str, Any]

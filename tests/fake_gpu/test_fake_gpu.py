@@ -55,7 +55,7 @@ def guard(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TERAFLOP = 3.949
 """Of the products of an update with 1 + 1 layers."""
 SAVED_GIGABYTES = 1.09
-"""That its forward pass keeps for the backward pass: ``kernels/shapes.py`` depends on it."""
+"""That its forward pass keeps for the backward pass: ``default_max_tokens`` depends on it."""
 GIGABYTES = 20.42 if torch.__version__.startswith(("2.11.", "2.12.")) else 18.67
 """That its kernels read and write: PyTorch 2.11 pads the gradient of the logits in a kernel of its
 own. A change that is meant to change these figures changes them here."""

@@ -15,7 +15,6 @@ from transformer_mt.kernels.choice import (
     require_short_attention,
     should_compile,
 )
-from transformer_mt.kernels.shapes import default_max_tokens
 from transformer_mt.model.decoder_state import BLOCK
 from transformer_mt.model.transformer import Transformer
 
@@ -71,6 +70,29 @@ def agreed_max_tokens(job: TrainJob, vocab_size: int, compiled: bool, world: Wor
         job.model, world.device, vocab_size if compiled else None
     )
     return min(world.gather(max_tokens))
+
+
+def default_max_tokens(
+    model: ModelConfig, device: torch.device, compiled_vocab: int | None = None
+) -> int:
+    """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
+
+    Until the backward pass a token occupies up to 200 bytes for each layer and dimension; in a
+    compiled step 39 (``tests/fake_gpu``), and 4 for each logit and its gradient, of which there are
+    only a few rows at a time otherwise. As much is left for weights, optimizer state and temporary
+    tensors.
+
+    Args:
+        model: Sizes of the model.
+        device: Device of the training.
+        compiled_vocab: Number of pieces of the target if the step is compiled.
+    """
+    if device.type != "cuda":
+        return 8192
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    layers = model.num_encoder_layers + model.num_decoder_layers
+    saved, logits = (200, 0) if compiled_vocab is None else (39, 4 * compiled_vocab)
+    return max(1024, memory // (2 * (saved * model.d_model * layers + logits)))
 
 
 def reserve_positions(

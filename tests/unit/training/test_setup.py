@@ -1,14 +1,16 @@
-"""The layers that a smaller model starts from, against a forward pass by the larger one."""
+"""The layers that a smaller model starts from, against a forward pass; tokens that fit a GPU."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from support.models import tiny_config
 
 from transformer_mt.batch import Packed
+from transformer_mt.config import ModelConfig
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.setup import evenly_spaced_layers
+from transformer_mt.training.setup import default_max_tokens, evenly_spaced_layers
 
 CONFIG = tiny_config(
     d_v=6, num_encoder_layers=4, num_decoder_layers=3, attention_bias=True, output_bias=True
@@ -43,3 +45,20 @@ def test_a_smaller_model_computes_what_the_chosen_layers_of_the_larger_one_do(
     expected = teacher.logits(teacher.decoder_norm(y))
     logits = student.logits(student.decode(tgt, student.encode(src), src))
     torch.testing.assert_close(logits, expected)
+
+
+def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tokens(model: ModelConfig, gigabytes: int, compiled: bool) -> int:
+        properties = SimpleNamespace(total_memory=gigabytes * 2**30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+        return default_max_tokens(model, torch.device("cuda"), 37000 if compiled else None)
+
+    base, big = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
+    for compiled, memory in ((False, 80), (True, 24)):
+        assert tokens(base, memory, compiled) > 25_000  # the paper's update in one pass
+        assert 2000 < tokens(base, 8, compiled) < tokens(base, memory // 2, compiled) < 25_000
+    assert tokens(big, 24, False) == pytest.approx(tokens(base, 24, False) / 2, rel=0.01)
+    assert tokens(base, 24, True) / 2 < tokens(big, 24, True) < tokens(base, 24, True)
+    assert default_max_tokens(base, torch.device("cpu")) == 8192

@@ -7,11 +7,17 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, Lengths, Packed
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
-from transformer_mt.kernels.shapes import padded_lengths, padded_sizes
+
+_LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Lengths of sequences in attention; longer ones are multiples of the last. With AVX-512, the
+softmax of fewer than 16 keys takes several times as long as that of 16."""
+
+_BUCKET_COST = 5000
+"""Pairs of positions whose attention costs as much as the kernels of one more bucket."""
 
 
 def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
@@ -83,7 +89,11 @@ def micro_batches(
 def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = False) -> Batch:
     """Reads pairs from the store and packs them in the given buckets.
 
-    With ``few_shapes``, they are packed in new buckets, padded to shapes of a coarse grid.
+    With ``few_shapes``, they are packed in new buckets, and rows of flat tensors and buckets are
+    padded to shapes of a coarse grid; the loss and attention ignore the padding. On a CPU every new
+    shape costs time: oneDNN generates code for a 16-bit product of each new shape and keeps 1,024
+    of them, and blocks of memory whose sizes never repeat fragment the heap, so that a run gets
+    slower and its memory grows.
     """
     pairs, sizes = np.concatenate(buckets), list(map(len, buckets))
     shapes = None
@@ -107,6 +117,43 @@ def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = Fal
         tgt_in=Packed.from_flat(tgt_in, tgt_lengths, sizes, shapes, tgt_rows),
         tgt_out=torch.from_numpy(tgt_out),
     )
+
+
+def padded_sizes(sizes: Lengths, steps: int) -> npt.NDArray[np.int64]:
+    """The next larger numbers on a grid with ``steps`` of them from each power of two to the next.
+
+    Args:
+        sizes: Any shape; numbers of rows of flat tensors, or of sequences of a bucket.
+        steps: With 16 the padding is about 3%.
+
+    Returns:
+        The same shape, each at least one more.
+    """
+    _, bits = np.frexp(sizes)
+    unit = np.maximum(1, 2**bits // (2 * steps))
+    return (sizes // unit + 1) * unit
+
+
+def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:
+    """The padded length of each sequence, such that few different ones occur.
+
+    Args:
+        lengths: [sequences] numbers of tokens.
+
+    Returns:
+        [sequences], each at least as long.
+    """
+    last = _LENGTHS[-1]
+    grid = np.array([*_LENGTHS, *range(2 * last, int(lengths.max(initial=0)) + last, last)])
+    level = np.searchsorted(grid, lengths)
+    counts = np.bincount(level, minlength=len(grid))
+    # A few sequences join the next longer ones: their padding costs less than one more bucket.
+    target = np.arange(len(grid))
+    for i, (length, longer) in enumerate(pairwise(grid.tolist())):
+        if counts[i] * (longer**2 - length**2) < _BUCKET_COST and counts[i + 1 :].any():
+            counts[i + 1] += counts[i]
+            target[target == i] = i + 1
+    return grid[target[level]]
 
 
 def shift_right(tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Indices:

@@ -1,15 +1,11 @@
-"""Padded shapes: large enough, hardly larger than needed, and few; tokens that fit the memory."""
-
-from types import SimpleNamespace
+"""Padded shapes: large enough, hardly larger than needed, and few."""
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_mt.config import ModelConfig
-from transformer_mt.kernels.shapes import default_max_tokens, padded_lengths, padded_sizes
+from transformer_mt.data.batching.micro_batches import padded_lengths, padded_sizes
 
 
 @given(st.lists(st.integers(1, 10**6)), st.sampled_from([4, 16]))
@@ -40,20 +36,3 @@ def test_a_few_short_sentences_join_longer_ones_and_many_do_not() -> None:
     assert padded_lengths(np.array([16] * 500 + [24] * 50)).tolist() == [16] * 500 + [24] * 50
     # The longest are never padded beyond the grid.
     assert padded_lengths(np.array([17, 40])).max() == 48
-
-
-def test_default_max_tokens_grow_with_memory_and_shrink_with_the_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def tokens(model: ModelConfig, gigabytes: int, compiled: bool) -> int:
-        properties = SimpleNamespace(total_memory=gigabytes * 2**30)
-        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
-        return default_max_tokens(model, torch.device("cuda"), 37000 if compiled else None)
-
-    base, big = ModelConfig(), ModelConfig(d_model=1024, d_ff=4096, num_heads=16)
-    for compiled, memory in ((False, 80), (True, 24)):
-        assert tokens(base, memory, compiled) > 25_000  # the paper's update in one pass
-        assert 2000 < tokens(base, 8, compiled) < tokens(base, memory // 2, compiled) < 25_000
-    assert tokens(big, 24, False) == pytest.approx(tokens(base, 24, False) / 2, rel=0.01)
-    assert tokens(base, 24, True) / 2 < tokens(big, 24, True) < tokens(base, 24, True)
-    assert default_max_tokens(base, torch.device("cpu")) == 8192
