@@ -1,4 +1,4 @@
-"""Record of a run: sums of metrics, progress bar and log lines, ``metrics.jsonl``, and trackers."""
+"""Record of a run: progress bar and log lines, ``metrics.jsonl``, and trackers."""
 
 import logging
 import math
@@ -19,7 +19,6 @@ from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.core_usage import CoreUsage
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
-from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
 
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 
 _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
-_SUMS = ("loss", "nll", "targets", "skipped")
 _LABELS = {
     "bleu": "BLEU",
     "lowercase_tokens": "BLEU (lower-case tokens)",
@@ -35,55 +33,6 @@ _LABELS = {
 }
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"nll": 3}
-
-
-class MetricSums:
-    """Sums over the updates of a logging interval; adding to them never waits for the device.
-
-    Args:
-        world: Ranks that share the updates.
-        state: What ``state`` returned, to continue from it.
-    """
-
-    def __init__(self, world: World, state: Mapping[str, float]):
-        self._world, self._is_main = world, world.is_main
-        sums = [state.get(name, 0.0) for name in _SUMS]
-        self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
-        # Number of consecutive skipped updates, now and at most.
-        self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
-        self._longest_streak = torch.zeros_like(self._streak)
-        self.grad_norm = torch.zeros((), device=world.device)
-        """Norm of the gradient of the latest update, on the device."""
-
-    def add(self, result: StepResult, num_targets: int) -> None:
-        """Adds one update; a skipped one counts in ``skipped`` only."""
-        self.grad_norm, finite = result.grad_norm, result.grad_norm.isfinite()
-        # Values that are equal on all ranks are added on the main rank only.
-        counts = torch.stack((finite * num_targets, ~finite)) * self._is_main
-        losses = torch.stack((result.loss, result.nll)).double()
-        self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
-        self._streak = torch.where(finite, 0, self._streak + 1)
-        self._longest_streak = torch.maximum(self._longest_streak, self._streak)
-
-    def read(self) -> dict[str, float]:
-        """The sums over all ranks, unchanged; waits for the device and the other ranks."""
-        self._sums = self._world.sum(self._sums)
-        values: list[float] = self._sums.tolist()
-        # The main rank keeps the total, as after a resume: later additions round in the same way.
-        self._sums *= self._is_main
-        return dict(zip(_SUMS, values, strict=True))
-
-    def clear(self) -> None:
-        """Sets the sums to zero; the count of consecutive skipped updates continues."""
-        self._sums.zero_()
-
-    def most_skipped(self) -> int:
-        """Maximum number of consecutive skipped updates so far; waits for the device."""
-        return int(self._longest_streak)
-
-    def state(self) -> dict[str, float]:
-        """The sums and the count of consecutive skipped updates, for a checkpoint."""
-        return self.read() | {"row": int(self._streak)}
 
 
 class Monitor:

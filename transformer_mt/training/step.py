@@ -1,6 +1,9 @@
-"""One training step: forward, backward, accumulation, all-reduce, optimizer update (§5)."""
+"""One training step: forward, backward, accumulation, all-reduce, optimizer update (§5).
 
-from collections.abc import Sequence
+Its metrics are added up on the device.
+"""
+
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +19,8 @@ from transformer_mt.model.layers import CrossAttention, SelfAttention
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.optimizer import LossScaler, adam, named_state
+
+_SUMS = ("loss", "nll", "targets", "skipped")
 
 
 class LossModule(nn.Module):
@@ -78,6 +83,55 @@ class StepResult:
     """Negative log-likelihood, summed over the target tokens of this rank."""
     grad_norm: Tensor
     """Norm of the gradient before clipping, the same on all ranks."""
+
+
+class MetricSums:
+    """Sums over the updates of a logging interval; adding to them never waits for the device.
+
+    Args:
+        world: Ranks that share the updates.
+        state: What ``state`` returned, to continue from it.
+    """
+
+    def __init__(self, world: World, state: Mapping[str, float]):
+        self._world, self._is_main = world, world.is_main
+        sums = [state.get(name, 0.0) for name in _SUMS]
+        self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
+        # Number of consecutive skipped updates, now and at most.
+        self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
+        self._longest_streak = torch.zeros_like(self._streak)
+        self.grad_norm = torch.zeros((), device=world.device)
+        """Norm of the gradient of the latest update, on the device."""
+
+    def add(self, result: StepResult, num_targets: int) -> None:
+        """Adds one update; a skipped one counts in ``skipped`` only."""
+        self.grad_norm, finite = result.grad_norm, result.grad_norm.isfinite()
+        # Values that are equal on all ranks are added on the main rank only.
+        counts = torch.stack((finite * num_targets, ~finite)) * self._is_main
+        losses = torch.stack((result.loss, result.nll)).double()
+        self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
+        self._streak = torch.where(finite, 0, self._streak + 1)
+        self._longest_streak = torch.maximum(self._longest_streak, self._streak)
+
+    def read(self) -> dict[str, float]:
+        """The sums over all ranks, unchanged; waits for the device and the other ranks."""
+        self._sums = self._world.sum(self._sums)
+        values: list[float] = self._sums.tolist()
+        # The main rank keeps the total, as after a resume: later additions round in the same way.
+        self._sums *= self._is_main
+        return dict(zip(_SUMS, values, strict=True))
+
+    def clear(self) -> None:
+        """Sets the sums to zero; the count of consecutive skipped updates continues."""
+        self._sums.zero_()
+
+    def most_skipped(self) -> int:
+        """Maximum number of consecutive skipped updates so far; waits for the device."""
+        return int(self._longest_streak)
+
+    def state(self) -> dict[str, float]:
+        """The sums and the count of consecutive skipped updates, for a checkpoint."""
+        return self.read() | {"row": int(self._streak)}
 
 
 class TrainStep:

@@ -27,7 +27,7 @@ from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError
-from transformer_mt.training.monitor import MetricSums, Monitor, log_start
+from transformer_mt.training.monitor import Monitor, log_start
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_kernels,
@@ -36,7 +36,7 @@ from transformer_mt.training.setup import (
     initial_model,
     reserve_positions,
 )
-from transformer_mt.training.step import LossModule, TrainStep
+from transformer_mt.training.step import LossModule, MetricSums, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
 

@@ -1,9 +1,8 @@
-"""Record of a run: sums of metrics, log lines, progress bar, metrics.jsonl, TensorBoard."""
+"""Record of a run: log lines, progress bar, metrics.jsonl, TensorBoard."""
 
 import contextlib
 import json
 import logging
-import math
 import os
 import pty
 import re
@@ -18,18 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
     EventAccumulator,
 )
 
 from transformer_mt.config import ModelConfig, TrainConfig, TrainJob
-from transformer_mt.distributed.world import World
 from transformer_mt.progress_reporter import log_to
-from transformer_mt.training.monitor import MetricSums, Monitor, perplexity
+from transformer_mt.training.monitor import Monitor, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
-from transformer_mt.training.step import StepResult
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
 
@@ -350,53 +346,3 @@ def test_final_scores_are_logged_with_the_hyper_parameters(tmp_path: Path) -> No
     logged = {key: x.number_value or x.string_value for key, x in start.hparams.items()}
     scores = {"BLEU (test)": 27.5, "chrF2 (test)": 55.0}
     assert logged == {**scores, "model.d_model": 256, "stage": "prepare"}
-
-
-CPU, NAN = World(torch.device("cpu")), math.nan
-# (loss, nll, finite, target tokens) of some updates.
-UPDATES = [
-    (31.7, 20.1, True, 7),
-    (1e9, 3.3, True, 11),
-    (NAN, NAN, False, 5),
-    (0.1, 0.2, True, 13),
-    (math.inf, 1.0, False, 5),
-    (1 / 3, 1 / 7, True, 17),
-]
-
-
-def result(loss: float, nll: float, finite: bool) -> StepResult:
-    return StepResult(*map(torch.tensor, (loss, nll, 1.0 if finite else math.inf)))
-
-
-@pytest.mark.parametrize("cut", [0, 3, len(UPDATES)])
-def test_sums_are_exact_across_a_resume(cut: int) -> None:
-    whole, resumed = MetricSums(CPU, {}), MetricSums(CPU, {})
-    for step, (loss, nll, finite, targets) in enumerate(UPDATES):
-        if step == cut:
-            resumed = MetricSums(CPU, resumed.state())
-        for sums in (whole, resumed):
-            sums.add(result(loss, nll, finite), targets)
-    assert MetricSums(CPU, resumed.state()).state() == whole.state()
-    good = [update for update in UPDATES if update[2]]
-    expected = [math.fsum(column) for column in zip(*good, strict=True)]
-    found = whole.read()
-    assert found["loss"] == pytest.approx(expected[0], rel=1e-7)
-    assert found["nll"] == pytest.approx(expected[1], rel=1e-7)
-    assert (found["targets"], found["skipped"]) == (7 + 11 + 13 + 17, 2)
-    assert whole.read() == found
-    whole.clear()
-    assert set(whole.read().values()) == {0.0}
-
-
-@pytest.mark.parametrize(  # the last is reported later, although the row has ended
-    ("pattern", "longest"), [("....", 0), ("xx.xx.xx", 2), (".xxx", 3), ("xx.xxxx.", 4)]
-)
-def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
-    """An interval may be logged, and the run interrupted and resumed, in the middle of a row."""
-    sums = MetricSums(CPU, {})
-    for step, update in enumerate(pattern, 1):
-        sums.add(result(1.0, 1.0, update == "."), 1)
-        if step % 4 == 2:
-            sums.clear()
-            sums = MetricSums(CPU, sums.state())
-    assert sums.most_skipped() == longest

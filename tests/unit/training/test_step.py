@@ -1,5 +1,6 @@
-"""One update against ``torch.optim.Adam`` on the mean loss of full logits."""
+"""One update against ``torch.optim.Adam`` on the mean loss of full logits; sums over updates."""
 
+import math
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -17,7 +18,7 @@ from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.step import TrainStep
+from transformer_mt.training.step import MetricSums, StepResult, TrainStep
 
 V, SMOOTHING = 23, 0.1
 CPU = World(torch.device("cpu"))
@@ -188,3 +189,52 @@ def test_gradients_in_half_precision_are_close_and_overflows_are_skipped(
         assert factor == 2.0 ** (24 - skipped)
     assert skipped > 0
     assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+# (loss, nll, finite, target tokens) of some updates.
+UPDATES = [
+    (31.7, 20.1, True, 7),
+    (1e9, 3.3, True, 11),
+    (math.nan, math.nan, False, 5),
+    (0.1, 0.2, True, 13),
+    (math.inf, 1.0, False, 5),
+    (1 / 3, 1 / 7, True, 17),
+]
+
+
+def result(loss: float, nll: float, finite: bool) -> StepResult:
+    return StepResult(*torch.tensor((loss, nll, 1.0 if finite else math.inf), dtype=torch.float32))
+
+
+@pytest.mark.parametrize("cut", [0, 3, len(UPDATES)])
+def test_sums_are_exact_across_a_resume(cut: int) -> None:
+    whole, resumed = MetricSums(CPU, {}), MetricSums(CPU, {})
+    for step, (loss, nll, finite, targets) in enumerate(UPDATES):
+        if step == cut:
+            resumed = MetricSums(CPU, resumed.state())
+        for sums in (whole, resumed):
+            sums.add(result(loss, nll, finite), targets)
+    assert MetricSums(CPU, resumed.state()).state() == whole.state()
+    good = [update for update in UPDATES if update[2]]
+    expected = [math.fsum(column) for column in zip(*good, strict=True)]
+    found = whole.read()
+    assert found["loss"] == pytest.approx(expected[0], rel=1e-7)
+    assert found["nll"] == pytest.approx(expected[1], rel=1e-7)
+    assert (found["targets"], found["skipped"]) == (7 + 11 + 13 + 17, 2)
+    assert whole.read() == found
+    whole.clear()
+    assert set(whole.read().values()) == {0.0}
+
+
+@pytest.mark.parametrize(  # the last is reported later, although the row has ended
+    ("pattern", "longest"), [("....", 0), ("xx.xx.xx", 2), (".xxx", 3), ("xx.xxxx.", 4)]
+)
+def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
+    """An interval may be logged, and the run interrupted and resumed, in the middle of a row."""
+    sums = MetricSums(CPU, {})
+    for step, update in enumerate(pattern, 1):
+        sums.add(result(1.0, 1.0, update == "."), 1)
+        if step % 4 == 2:
+            sums.clear()
+            sums = MetricSums(CPU, sums.state())
+    assert sums.most_skipped() == longest
