@@ -43,7 +43,7 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.engines.engine import CPU_BATCH_TOKENS
+from transformer_mt.decode.engine import CPU_BATCH_TOKENS
 from transformer_mt.decode.engines.torch_engine import ModelStep, gpu_batch_tokens, map_batches
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.distributed.world import World, pick_device

@@ -24,8 +24,8 @@ from transformer_mt.data.batching.static_batches import (
 )
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.engines.torch_engine import ModelStep
-from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.distributed.world import World

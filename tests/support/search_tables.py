@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from transformer_mt.decode.hypothesis import Hypothesis
+from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 
 BOS, EOS = 0, 1

@@ -12,7 +12,8 @@ from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.conversion import marian_tokenizer, transformers_model
 from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
-from transformer_mt.decode.engines import ctranslate2_conversion, engine
+from transformer_mt.decode import engine
+from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores, to_json

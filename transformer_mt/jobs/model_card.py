@@ -23,7 +23,7 @@ from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
 from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.decode.engines import engine
+from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text

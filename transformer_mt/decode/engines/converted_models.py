@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, run_layout
+from transformer_mt.decode.engine import UnavailableError, check_shape
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.decode.engines.engine import UnavailableError, check_shape
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 
 if TYPE_CHECKING:

@@ -30,17 +30,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.decode.engines.engine import (
+from transformer_mt.decode.engine import (
     CPU_BATCH_TOKENS,
     SINUSOIDS,
+    Hypothesis,
     Link,
     TokenPair,
     UnavailableError,
     WordIds,
+    length_penalty,
     max_output_tokens,
     max_tokens,
 )
-from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
 from transformer_mt.errors import require_utf8
 from transformer_mt.kernels import hardware
 

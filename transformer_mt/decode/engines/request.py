@@ -17,7 +17,7 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
-from transformer_mt.decode.engines.engine import Engine, UnavailableError, check_shape
+from transformer_mt.decode.engine import Engine, UnavailableError, check_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.registries import ENGINES

@@ -12,8 +12,9 @@ from torch import Tensor
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
-from transformer_mt.decode.engines.engine import (
+from transformer_mt.decode.engine import (
     CPU_BATCH_TOKENS,
+    Hypothesis,
     Link,
     TokenPair,
     WordIds,
@@ -21,7 +22,6 @@ from transformer_mt.decode.engines.engine import (
     max_tokens,
 )
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
-from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import NAN_MESSAGE, ConstrainedStep, StepFunction

@@ -8,7 +8,7 @@ from itertools import accumulate
 from transformer_mt.data.subwords.tokenizer import Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
-from transformer_mt.decode.engines.engine import Engine, Link, TokenPair
+from transformer_mt.decode.engine import Engine, Link, TokenPair
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
 from transformer_mt.decode.search.step_function import StepFunction, force
 

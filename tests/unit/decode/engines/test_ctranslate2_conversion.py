@@ -16,9 +16,9 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.engine import check_shape
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.engine import check_shape
 from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer

@@ -13,8 +13,8 @@ from support.models import make_translator, random_lines, random_model, uncached
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
+from transformer_mt.decode.engine import length_penalty
 from transformer_mt.decode.engines.torch_engine import gpu_batch_tokens, map_batches
-from transformer_mt.decode.hypothesis import length_penalty
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.search_tables import BOS, EOS, Table, TableModel, path
 
 from transformer_mt.config import DecodeConfig
-from transformer_mt.decode.hypothesis import Hypothesis, length_penalty
+from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.sampling import sample, sample_tokens
 from transformer_mt.decode.search.step_function import ConstrainedStep
 

@@ -16,7 +16,7 @@ from support.search_tables import (
     score,
 )
 
-from transformer_mt.decode.hypothesis import Hypothesis
+from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.step_function import ConstrainedStep
 

@@ -2,11 +2,16 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.decode.hypothesis import Hypothesis
 from transformer_mt.errors import InputError
+
+if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
+    from torch import Tensor
+
+Length = TypeVar("Length", float, "Tensor")
 
 TokenPair = tuple[list[int], list[int]]
 """Token ids of a source and of its translation, without special symbols."""
@@ -27,6 +32,20 @@ limit. The longest sequence, start or end symbol included, that CTranslate2 tran
 
 class UnavailableError(InputError):
     """An engine cannot do a job on this machine, which another engine may be able to do."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished translation of a sentence."""
+
+    tokens: list[int]
+    """Token ids, without start and end symbols."""
+    log_prob: float
+    """Sum of the log-probabilities of the tokens and of the end symbol."""
+    score: float
+    """``log_prob`` divided by the length penalty; hypotheses are ranked by it."""
+    token_log_probs: list[float] = field(default_factory=list)
+    """Terms of ``log_prob``, the end symbol's last; empty if the engine did not provide them."""
 
 
 class Engine(Protocol):
@@ -86,6 +105,12 @@ class Engine(Protocol):
         Returns:
             For each pair, one link for each word of the translation, in order.
         """
+
+
+def length_penalty(length: Length, alpha: float) -> Length:
+    """GNMT's lp(Y) = ((5 + |Y|) / 6)^α (Wu et al. 2016, eq. 14); |Y| counts the end symbol."""
+    penalty: Length = ((5 + length) / 6) ** alpha
+    return penalty
 
 
 def max_tokens(config: ModelConfig) -> int:
