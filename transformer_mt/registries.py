@@ -63,14 +63,14 @@ DOCUMENT_ENDINGS = {
 """Ending of a file → the format that ``format=auto`` chooses."""
 
 SOURCE_READERS: Registry = {
-    "src+tgt": "transformer_mt.data.text.sources.files:read_text",
-    "tsv": "transformer_mt.data.text.sources.files:read_tsv",
-    "jsonl": "transformer_mt.data.text.sources.files:read_jsonl",
-    "parquet": "transformer_mt.data.text.sources.tables:read_parquet",
+    "src+tgt": "transformer_mt.data.text.sources:read_text",
+    "tsv": "transformer_mt.data.text.sources:read_tsv",
+    "jsonl": "transformer_mt.data.text.sources:read_jsonl",
+    "parquet": "transformer_mt.data.text.arrow_tables:read_parquet",
     "tmx": "transformer_mt.contrib.corpora.tmx:read_tmx",
-    "hub": "transformer_mt.data.text.sources.tables:read_hub",
-    "testset": "transformer_mt.data.text.sources.files:read_testset",
-    "sample": "transformer_mt.data.text.sources.files:read_sample",
+    "hub": "transformer_mt.data.text.arrow_tables:read_hub",
+    "testset": "transformer_mt.data.text.sources:read_testset",
+    "sample": "transformer_mt.data.text.sources:read_sample",
 }
 """Kinds of data source, by ``SourceConfig.kind``: ``protocols.Reader``."""
 

@@ -22,7 +22,7 @@ from recipe import argument_parser, main, say
 from transformer_mt import files
 from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources.files import read_aligned
+from transformer_mt.data.text.sources import read_aligned
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.jobs.line_processor import check_outputs
 

@@ -1,8 +1,8 @@
 """Seeded grammar that generated the built-in English–German sample corpus.
 
 ``cd scripts && python -m sample.corpus`` writes the text that the package ships, in
-``transformer_mt/data/text/sources/sample_corpus``, and a test checks that it is what this grammar
-generates. Increase ``SAMPLE_VERSION`` in ``transformer_mt/data/text/sources/files.py`` with it.
+``transformer_mt/data/text/sample_corpus``, and a test checks that it is what this grammar
+generates. Increase ``SAMPLE_VERSION`` in ``transformer_mt/data/text/sources.py`` with it.
 
 A meaning (``sentences.py``) is put into words by the rules of each language (``grammar.py``) and
 has one translation: "you" is "du", the English past is the German perfect (except "war" and modal
@@ -19,7 +19,7 @@ from sample.grammar import Bilingual
 from sample.sentences import SHAPES, Dice
 
 SIZES = {"train": 40_000, "valid": 500, "test": 1_000}
-FOLDER = Path(__file__).parents[2] / "transformer_mt/data/text/sources/sample_corpus"
+FOLDER = Path(__file__).parents[2] / "transformer_mt/data/text/sample_corpus"
 
 
 def _words(pair: Bilingual) -> set[str]:

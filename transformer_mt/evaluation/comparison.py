@@ -13,7 +13,7 @@ from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources.files import testset_files
+from transformer_mt.data.text.sources import testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.metrics import Statistics

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from support.errors import input_error
 
 from transformer_mt.config import DataConfig, SourceConfig, config_dir
-from transformer_mt.data.text.sources import Pair, files, fingerprint, read_pairs
+from transformer_mt.data.text.sources import SAMPLE_VERSION, Pair, fingerprint, read_pairs
 
 ROW = '{"en": "a", "de": "b"}'
 HELLO = [("Hello.", "Hallo."), ("", ""), ("A\u2028b\tc", "Ä\x85 ö")]
@@ -372,7 +372,7 @@ def test_fingerprint_of_hub_folder_and_sample(
     assert relative.with_absolute_paths() == source
     write_parquet(tmp_path / "de-en/train-00000-of-00001.parquet", translations(HELLO))
     assert first != fingerprint(source)
-    sample = {"sample": "train", "version": files.SAMPLE_VERSION}
+    sample = {"sample": "train", "version": SAMPLE_VERSION}
     assert fingerprint(SourceConfig(sample="train")) == sample
 
 

@@ -1,22 +1,81 @@
-"""Readers of files of lines: text, TSV, JSON lines, sacreBLEU's test sets, the built-in sample."""
+"""Sentence pairs of data sources: files of lines, sacreBLEU's test sets, the built-in sample.
+
+Arrow tables have readers of their own (``arrow_tables.py``). To add a kind of source: its fields in
+``SourceConfig`` and ``SOURCE_FIELDS``, and its reader in ``SOURCE_READERS``.
+"""
 
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import zip_longest
+from dataclasses import asdict
+from itertools import chain, zip_longest
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.config.languages import base_language
-from transformer_mt.data.text.lines import is_blank, read_lines
+from transformer_mt.data.text.lines import is_blank, read_blocks, read_lines
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.protocols import Pair
+from transformer_mt.protocols import Pair as Pair
+from transformer_mt.protocols import Reader
+from transformer_mt.registries import SOURCE_READERS
 
 SAMPLE_VERSION = 2
 """Version of the built-in sample's text, part of its fingerprint."""
 
 _SAMPLE = Path(__file__).with_name("sample_corpus")
+
+
+def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+    """Streams all pairs of all sources, in order; source lines have the tag of their source.
+
+    Nothing is filtered: blank lines and duplicates are pairs, too. The languages are those of
+    sources that do not name others.
+
+    Raises:
+        InputError: A source is missing, empty or damaged, or has the wrong format.
+    """
+    for source in sources:
+        languages = source.src_lang or src_lang, source.tgt_lang or tgt_lang
+        reader: Reader = resolve_name(SOURCE_READERS[source.kind])
+        pairs = reader(source, *languages, read_blocks)
+        if (first := next(pairs, None)) is None:
+            raise InputError(f"{source} has no pairs: leave it out, or download it again")
+        for pair in chain([first], pairs):
+            yield Pair(add_tag(source.tag, pair.src), pair.tgt) if source.tag else pair
+
+
+def fingerprint(source: SourceConfig) -> dict[str, Any]:
+    """JSON values that identify the content of a source without reading it.
+
+    A file has changed if its path, size or modification time has. A dataset on the hub is
+    identified by its names only: without a ``revision``, new commits go unnoticed.
+
+    Raises:
+        InputError: A file does not exist, or can be read only once.
+    """
+    values: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
+    for key, path in source.paths.items():
+        if path.is_dir():
+            values[key] = [_file_identity(p) for p in sorted(path.rglob("*")) if not p.is_dir()]
+        else:
+            values[key] = _file_identity(path)
+    if source.sample is not None:
+        values["version"] = SAMPLE_VERSION
+    return values
+
+
+def _file_identity(path: Path) -> dict[str, Any]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if not path.is_file():
+        raise InputError(f"{path} is not a regular file; training reads its data more than once")
+    return {"path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 def read_text(source: SourceConfig, *_: object) -> Iterator[Pair]:
