@@ -30,13 +30,7 @@ from transformer_mt.data.store.encode import (
     encode_all,
     read_chunks,
 )
-from transformer_mt.data.store.token_store import (
-    Corpus,
-    Side,
-    TokenStore,
-    damaged,
-    write_corpus,
-)
+from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged, write_corpus
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -100,9 +94,14 @@ class Prepared:
         return Corpus.load(self.corpus)
 
     @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary, loaded in each process."""
+        return Tokenizer.load(self.tokenizer_model)
+
+    @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
-        tokenizer, normalizer = Tokenizer.load(self.tokenizer_model), Normalizer.of(self.config)
+        tokenizer, normalizer = self.tokenizer, Normalizer.of(self.config)
         sources, targets = list[list[int]](), list[list[int]]()
         for pair in self.valid:
             (src,) = tokenizer.encode_sources([pair.src], normalizer)

@@ -16,7 +16,6 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.failures import propagate_errors
@@ -137,12 +136,10 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             stack.enter_context(log_to(run_dir / run_layout.LOG))  # a worker has no log yet
         world = stack.enter_context(join(device, job.distributed))
         _check_data(job, data, world)
-        tokenizer = Tokenizer.load(data.tokenizer_model)
         trainer = Trainer(
             job,
             data,
-            tokenizer,
-            TranslationValidator(job, tokenizer, data.valid, world),
+            TranslationValidator(job, data.tokenizer, data.valid, world),
             world,
             recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
         )
@@ -177,7 +174,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
-            scores = _test(job, data, model, tokenizer, world)
+            scores = _test(job, data, model, world)
             if not world.is_main:
                 return None
             run_folder.record_end(run_dir, model_steps, best, scores)
@@ -205,8 +202,8 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
-    train, tokenizer = data.train.sample, Tokenizer.load(data.tokenizer_model)
-    warnings = [*data_diagnostics.diagnose(train, data.valid_store, data.valid, tokenizer)]
+    stores = data.train.sample, data.valid_store
+    warnings = [*data_diagnostics.diagnose(*stores, data.valid, data.tokenizer)]
     references = [[pair.tgt for pair in data.valid]]
     if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
         warnings.append(
@@ -236,21 +233,19 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
     return scores if data.test else None
 
 
-def _test(
-    job: TrainJob, data: Prepared, model: Transformer, tokenizer: Tokenizer, world: World
-) -> list[Score]:
+def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> list[Score]:
     """Translates the test set on all ranks; returns its scores, on the main rank."""
     if not data.test:
         return []
     sources, references = [pair.src for pair in data.test], [pair.tgt for pair in data.test]
-    translator = Translator.of_model(model, tokenizer, job)
+    translator = Translator.of_model(model, data.tokenizer, job)
     hypotheses = translate_sharded(translator, sources, world)
     if not world.is_main:
         return []
     test = TestSet(
         references={"data.test": references},
         source=sources,
-        tags=tokenizer.tags,
+        tags=data.tokenizer.tags,
         languages=job.data.tags,
     )
     settings = ScoreSettings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)

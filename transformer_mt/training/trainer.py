@@ -17,7 +17,6 @@ from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
@@ -64,8 +63,7 @@ class Trainer:
 
     Args:
         job: Configuration; only the main rank reads and writes its ``run_dir``.
-        data: Training and validation data.
-        tokenizer: Tokenizer of the data.
+        data: Training and validation data, and their vocabulary.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
         recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
@@ -83,7 +81,6 @@ class Trainer:
         self,
         job: TrainJob,
         data: Prepared,
-        tokenizer: Tokenizer,
         validator: Validator,
         world: World,
         recorded_kernels: Kernels | None = None,
@@ -98,7 +95,7 @@ class Trainer:
 
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        self.model = initial_model(job, tokenizer, device, resuming=resuming)
+        self.model = initial_model(job, data.tokenizer, device, resuming=resuming)
         self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)

@@ -104,9 +104,9 @@ def trainer(
     )
     folder.mkdir(exist_ok=True)
     sets = {"train": one_shard(PAIRS), "valid_store": random_store(7, V), "sampler": None}
-    prepared: Any = SimpleNamespace(**sets)
-    tokenizer: Any = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
-    return Trainer(job, prepared, tokenizer, translate or Bleu(), CPU, recorded)
+    tokenizer = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
+    prepared: Any = SimpleNamespace(**sets, tokenizer=tokenizer)
+    return Trainer(job, prepared, translate or Bleu(), CPU, recorded)
 
 
 def weights(path: Path) -> dict[str, Tensor]:
