@@ -3,7 +3,7 @@
 import gc
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -102,7 +102,7 @@ def train(job: TrainJob) -> TrainResult:
             scores = _train_rank(job, data)
             return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
         launch(
-            _train_rank,
+            _train_worker,
             (job, data),
             num_processes,
             restarts=_RESTARTS,
@@ -128,13 +128,17 @@ def _num_processes(job: TrainJob, launcher: LauncherEnv) -> int:
     return processes
 
 
+def _train_worker(job: TrainJob, data: Prepared) -> None:
+    """``_train_rank`` in a process that ``launch`` has started, in which nothing is logged yet."""
+    is_main = LauncherEnv.read().rank == 0
+    with log_to(Path(job.run_dir) / run_layout.LOG) if is_main else nullcontext():
+        _train_rank(job, data)
+
+
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     """Trains as one of the ranks, in this process or a worker; the main rank returns the scores."""
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
-    with ExitStack() as stack:
-        if LauncherEnv.read().rank == 0:
-            stack.enter_context(log_to(run_dir / run_layout.LOG))  # a worker has no log yet
-        world = stack.enter_context(join(device, job.distributed))
+    with join(device, job.distributed) as world:
         _check_data(job, data, world)
         trainer = Trainer(
             job,
