@@ -120,8 +120,6 @@ class LineProcessor:
         self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
-        self.languages = self._translator.languages(job.tag or "")
-        """Source and target language of the lines."""
         self._wrapped: LineTranslator = self._translator
         self._checks: dict[str, LineCheck] = {}
         self._messages = _UNUSUAL
@@ -140,6 +138,11 @@ class LineProcessor:
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
             self.aligned_file = AlignedFile(aligned, files.expand_user(getattr(job, aligned)))
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target language of the lines."""
+        return self._translator.languages(self._job.tag or "")
 
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
