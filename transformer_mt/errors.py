@@ -17,22 +17,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
-def require_utf8(name: object, what: str = "") -> None:
-    """Refuses a name, such as a path, that is not valid UTF-8: many libraries cannot use it.
-
-    Args:
-        name: The name.
-        what: What it is the name of, or the setting, to begin the message with.
-
-    Raises:
-        InputError: The name is not valid UTF-8.
-    """
-    try:
-        str(name).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{what}: {_not_utf8(error)}".removeprefix(": ")) from None
-
-
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or the error's name if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -74,11 +58,12 @@ def environment_error(error: Exception) -> str | None:
     if "Symlink loop" in str(error):  # Path.resolve until Python 3.12
         return first_line(error)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return _not_utf8(error)
+        return not_utf8(error)
     return None
 
 
-def _not_utf8(error: UnicodeEncodeError) -> str:
+def not_utf8(error: UnicodeEncodeError) -> str:
+    """One line about a name that is not valid UTF-8."""
     wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
     return f"not valid UTF-8: {wrong}; rename the file or folder, or correct the argument"
 

@@ -16,9 +16,10 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import DataConfig, TrainJob, schema
+from transformer_mt.config.checks import require_utf8
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
-from transformer_mt.errors import InputError, printable, require_utf8
+from transformer_mt.errors import InputError, printable
 from transformer_mt.files import cache_path, expand_user, read_regular, write_text
 from transformer_mt.registries import IMPORT_FORMATS
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from transformer_mt.errors import InputError, UsageError
+from transformer_mt.errors import InputError, UsageError, not_utf8
 from transformer_mt.registries import Registry
 
 T = TypeVar("T")
@@ -109,6 +109,22 @@ def require_language(key: str, value: str) -> None:
         LANGUAGE_CODE.fullmatch(value) is not None,
         f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans{quoted}",
     )
+
+
+def require_utf8(name: object, what: str = "") -> None:
+    """Refuses a name, such as a path, that is not valid UTF-8: many libraries cannot use it.
+
+    Args:
+        name: The name.
+        what: What it is the name of, or the setting, to begin the message with.
+
+    Raises:
+        InputError: The name is not valid UTF-8.
+    """
+    try:
+        str(name).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what}: {not_utf8(error)}".removeprefix(": ")) from None
 
 
 def choice(key: str, value: str, *allowed: str) -> None:

@@ -13,11 +13,11 @@ from transformer_mt.config import (
     TrainJob,
     dotted,
 )
-from transformer_mt.config.checks import require, require_given
+from transformer_mt.config.checks import require, require_given, require_utf8
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
-from transformer_mt.errors import InputError, require_utf8
+from transformer_mt.errors import InputError
 
 
 def resolved(job: TrainJob) -> TrainJob:

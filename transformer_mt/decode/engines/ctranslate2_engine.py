@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.config.checks import require_utf8
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
@@ -42,7 +43,6 @@ from transformer_mt.decode.engine import (
     max_output_tokens,
     max_tokens,
 )
-from transformer_mt.errors import require_utf8
 from transformer_mt.kernels import hardware
 
 if TYPE_CHECKING:
