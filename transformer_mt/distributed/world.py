@@ -1,6 +1,5 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
-import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -113,10 +112,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     if device.type == "cpu":
         hardware.keep_freed_memory()
     env, default_threads = LauncherEnv.read(), torch.get_num_threads()
-    if "OMP_NUM_THREADS" not in os.environ:
-        # PyTorch does not see a container's quota.
-        cores = min(default_threads, hardware.available_cores())
-        torch.set_num_threads(max(1, cores // env.local_size))
+    hardware.limit_threads(env.local_size)
     try:
         if env.size == 1:
             yield World(device)

@@ -77,10 +77,7 @@ def is_amd_with_avx512() -> bool:
 
 
 def available_cores() -> int:
-    """Number of cores that this process may use, by its affinity and its control group's quota.
-
-    PyTorch does not respect the quota of a container.
-    """
+    """Number of cores that this process may use, by its affinity and its control group's quota."""
     if not hasattr(os, "sched_getaffinity"):  # not Linux
         return os.cpu_count() or 1
     cores = len(os.sched_getaffinity(0))
@@ -101,6 +98,22 @@ def physical_cores() -> int:
     except OSError:
         return cores
     return min(cores, len(siblings))
+
+
+def limit_threads(processes: int = 1) -> None:
+    """Limits PyTorch's threads to the cores of this process, which may share them with others.
+
+    PyTorch does not see a container's quota. ``OMP_NUM_THREADS`` sets another number.
+
+    Args:
+        processes: Number of processes that share the cores.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return
+    import torch
+
+    cores = min(torch.get_num_threads(), available_cores())
+    torch.set_num_threads(max(1, cores // processes))
 
 
 def background_thread(name: str) -> ThreadPoolExecutor:

@@ -1,7 +1,6 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
@@ -329,8 +328,7 @@ def build(request: EngineRequest, *, compute_type: str | None = None) -> TorchEn
         raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
     if request.device == "cpu":
         hardware.keep_freed_memory()
-        if "OMP_NUM_THREADS" not in os.environ:  # torch does not see a container's quota
-            torch.set_num_threads(min(torch.get_num_threads(), hardware.available_cores()))
+        hardware.limit_threads()
     for model in request.models:
         model.to(request.device)
     dtype = getattr(torch, torch_compute_type(compute_type, request.device))
