@@ -64,8 +64,7 @@ def shortlist() -> None:
 def encode(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> tuple[Ints, Ints]:
     """Ids of the two sides of a pair, as in training."""
     source, _, target = line.partition("\t")
-    (src,) = tokenizer.encode_sources([source], normalizer)
-    (tgt,) = tokenizer.tgt.encode([normalizer.of_line(source).tgt(target)])
+    ((src, tgt),) = tokenizer.encode_pairs([(source, target)], normalizer)
     return np.array(src, np.int64), np.array(tgt, np.int64)
 
 

@@ -138,10 +138,9 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
     chosen: dict[str, list[Pair]] = {}
     for part, size in sizes(data).items():
         chosen[part] = []
-        for pair in candidates[part]:
+        encoded = tokenizer.encode_pairs(candidates[part], normalizer)
+        for pair, (src, tgt) in zip(candidates[part], encoded, strict=True):
             hashes = side_hashes([pair], data, tokenizer.tags)
-            (src,) = tokenizer.encode_sources([pair.src], normalizer)
-            (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
             too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]))
             if hashes.isdisjoint(taken) and not too_long:
                 chosen[part].append(pair)

@@ -101,11 +101,8 @@ class Prepared:
     @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
-        tokenizer, normalizer = self.tokenizer, Normalizer.of(self.config)
         sources, targets = list[list[int]](), list[list[int]]()
-        for pair in self.valid:
-            (src,) = tokenizer.encode_sources([pair.src], normalizer)
-            (tgt,) = tokenizer.tgt.encode([normalizer.of_line(pair.src).tgt(pair.tgt)])
+        for src, tgt in self.tokenizer.encode_pairs(self.valid, Normalizer.of(self.config)):
             sources.append([*src, EOS])
             targets.append([*tgt, EOS])
         return TokenStore(Side.from_lists(sources), Side.from_lists(targets))

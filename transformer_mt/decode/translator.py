@@ -256,11 +256,9 @@ class Translator:
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = as_lines(sources), as_lines(targets)
-        src = self.tokenizer.encode_sources(sources, self.normalizer)
-        tags = [split_tag(line, self.tokenizer.tags)[0] for line in sources]
-        pairs = zip(tags, targets, strict=True)
-        texts = [self.normalizer.of_tag(tag).tgt(line) for tag, line in pairs]
-        tgt = self.tokenizer.tgt.encode(texts)
+        pairs = zip(sources, targets, strict=True)
+        encoded = [*self.tokenizer.encode_pairs(pairs, self.normalizer)]
+        src, tgt = [ids for ids, _ in encoded], [ids for _, ids in encoded]
         for line, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
             if len(ids) > (limit := self.engine.max_tokens):
                 raise InputError(

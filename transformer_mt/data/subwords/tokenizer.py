@@ -9,7 +9,7 @@ the pieces of both, as in MarianMT, or of the source, those of the target being 
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -172,6 +172,16 @@ class Tokenizer:
             (ids,) = self.encode([normalizer.of_tag(tag).src(text)])
             encoded.append([self.tags[tag], *ids] if tag and ids else ids)
         return encoded
+
+    def encode_pairs(
+        self, pairs: Iterable[tuple[str, str]], normalizer: Normalizer
+    ) -> Iterator[tuple[list[int], list[int]]]:
+        """Ids of both lines of each pair, which are normalised by the tag of the source."""
+        for source, target in pairs:
+            (src,) = self.encode_sources([source], normalizer)
+            own = normalizer.of_tag(split_tag(source, self.tags)[0]) if self.tags else normalizer
+            (tgt,) = self.tgt.encode([own.tgt(target)])
+            yield src, tgt
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""

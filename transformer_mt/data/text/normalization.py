@@ -19,7 +19,6 @@ from functools import cache, partial
 
 from transformer_mt.config import DataConfig
 from transformer_mt.config.languages import base_language
-from transformer_mt.data.text.tags import split_tag
 
 _PUNCTUATION = {
     '"': "“”„‟«»″＂〝〞",
@@ -66,10 +65,6 @@ class Normalizer:
     def of_tag(self, tag: str) -> "Normalizer":
         """The normalizer of lines with a tag, "" for none."""
         return Normalizer(self.name, *self.tags[tag]) if tag in self.tags else self
-
-    def of_line(self, line: str) -> "Normalizer":
-        """The normalizer of a source line and its translation, by its tag."""
-        return self.of_tag(split_tag(line, self.tags)[0]) if self.tags else self
 
     @property
     def keeps_words(self) -> bool:
