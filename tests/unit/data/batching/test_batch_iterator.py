@@ -210,6 +210,20 @@ def test_the_first_rank_of_each_machine_verifies_the_tokens(
         iterator_of(copy, rank=2 + local_rank, size=4, local_rank=local_rank)
 
 
+def test_copies_of_a_pair_in_an_epoch_are_sampled_apart(sampled: Prepared) -> None:
+    """A source of weight 3 is not the same sentences three times."""
+    iterator = iterator_of(sampled, weights=[1.0, 3.0])
+    by_number: dict[str, list[Sequences]] = {}
+    tokenizer = Tokenizer(sampled.tokenizer_model)
+    for step in range(1, iterator.steps_per_epoch + 1):
+        for pair in content(read(iterator, step)[0]).elements():
+            number = tokenizer.decode([list(pair[1])])[0].split()[0]
+            by_number.setdefault(number, []).append(pair)
+    copies = [pairs for pairs in by_number.values() if len(pairs) > 1]
+    assert list(map(len, copies)) == [3] * (PAIRS - 100)
+    assert np.mean([len(set(pairs)) for pairs in copies]) > 2
+
+
 def test_sequences_never_exceed_the_longest_of_the_corpus(prepared: Prepared) -> None:
     store, tokenizer = prepared.train.sample, Tokenizer(prepared.tokenizer_model)
     task = dataclasses.replace(sampler_of(prepared), strength=1.0)
