@@ -389,8 +389,6 @@ def lost_rank(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-# By name.
-
 FAULTS: dict[str, Fault] = {
     "kill -9": kills,
     "SIGTERM, SIGINT": stops,
@@ -405,3 +403,4 @@ FAULTS: dict[str, Fault] = {
     "file size limit": file_limit,
     "double start": double_start,
 }
+"""Faults by name."""

@@ -1,7 +1,7 @@
 """Faults that happen to training runs, a few of each kind: nothing is lost by them.
 
 The moments are random: ``MT_FAULTS_SEED`` repeats their choice, or makes another one. With
-``MT_FAULTS_TIMES=5`` there are five times as many, as scripts/bench/RESULTS.md reports.
+``MT_FAULTS_TIMES=5`` there are five times as many, about as many as in scripts/bench/RESULTS.md.
 """
 
 import os

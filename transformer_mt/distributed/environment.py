@@ -50,7 +50,7 @@ class Ranks:
 
 @dataclass(frozen=True)
 class LauncherEnv:
-    """What torchrun, or another launcher, has set in the environment; by default there is none."""
+    """What a launcher such as torchrun says in the environment; without one, there is one rank."""
 
     present: bool = False
     """Whether RANK and WORLD_SIZE are set, so that a launcher started this process."""
