@@ -13,6 +13,7 @@ Shapes: B sequences, S the length of the longest one, N packed tokens.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -46,7 +47,7 @@ class _Tensors:
 
     def to(self, device: torch.device) -> Self:
         """Moves every tensor to a device."""
-        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+        return self.map(partial(Tensor.to, device=device, non_blocking=True))
 
     def pin_memory(self) -> Self:
         """Copies every tensor to pinned memory, for asynchronous transfer to a GPU."""

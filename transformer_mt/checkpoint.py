@@ -83,7 +83,7 @@ def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
 
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…`` atomically: a snapshot, its state with ``step``, checksums."""
-    path = run_dir / run_layout.CHECKPOINTS / _name(state["step"])
+    path = run_dir / run_layout.CHECKPOINTS / run_layout.CHECKPOINT_NAME.format(state["step"])
     with new_folder(path, replace=True) as unfinished:
         for name, values in tensors.items():
             _write(values, unfinished / name)
@@ -121,7 +121,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
 
 def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
-    path = run_dir / run_layout.CHECKPOINTS / _name(step)
+    path = run_dir / run_layout.CHECKPOINTS / run_layout.CHECKPOINT_NAME.format(step)
     if not path.is_dir():
         found = ", ".join(map(str, steps(run_dir))) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
@@ -154,11 +154,6 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
     return {n: (total[n] / len(checkpoints)).to(tensor.dtype) for n, tensor in weights.items()}
-
-
-def parameters(model: nn.Module) -> dict[str, Tensor]:
-    """A model's live weights by name, detached."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def save_tensors(
@@ -209,15 +204,17 @@ def load_weights(model: nn.Module, path: Path) -> None:
     Raises:
         InputError: The file is missing, damaged, or of a model of a different shape.
     """
-    tensors = read_tensors(path, partial(_check_shapes, parameters(model), path))
+    tensors = read_tensors(path, partial(_check_shapes, model.state_dict(), path))
     if next(model.parameters()).is_meta:
         model.to_empty(device="cpu")
-    for name, tensor in parameters(model).items():
-        tensor.copy_(tensors[name])
+    model.load_state_dict(tensors)
 
 
 def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
-    return {run_layout.WEIGHTS: parameters(model), run_layout.CHECKPOINT_OPTIMIZER: optimizer_state}
+    return {
+        run_layout.WEIGHTS: model.state_dict(),
+        run_layout.CHECKPOINT_OPTIMIZER: optimizer_state,
+    }
 
 
 def _check_shapes(
@@ -247,16 +244,12 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
     path.chmod(mode)
 
 
-def _name(step: int) -> str:
-    return f"step_{step:08d}"
-
-
 def _verify(path: Path) -> Checkpoint:
     """Reads a checkpoint's state and compares all checksums."""
     state = read_json(path / run_layout.CHECKPOINT_STATE)
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
-    if path.name != _name(state["step"]):
+    if path.name != run_layout.CHECKPOINT_NAME.format(state["step"]):
         raise ValueError(f"{run_layout.CHECKPOINT_STATE} is of step {state['step']}")
     digests = dict(state["sha256"])
     if digests.pop(run_layout.CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):

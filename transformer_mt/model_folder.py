@@ -240,7 +240,7 @@ def load_model(
     with torch.device("meta"):
         model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
     ckpt.load_weights(model, weights)
-    for name, tensor in ckpt.parameters(model).items():
+    for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise InputError(
                 f"{weights}: {name} is not finite: the file is damaged, or the training diverged"

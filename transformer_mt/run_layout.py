@@ -44,6 +44,8 @@ CTRANSLATE2 = "ctranslate2"
 
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints, each in a subfolder such as ``step_00001234``."""
+CHECKPOINT_NAME = "step_{:08d}"
+"""Name of the folder of a checkpoint, by its step."""
 CHECKPOINT_STATE = "state.json"
 CHECKPOINT_OPTIMIZER = "optimizer.safetensors"
 CHECKPOINT_VALIDATION = "validation.json"

@@ -83,7 +83,7 @@ def folder(tmp_path: Path, row: str) -> Path:
     for parameter in model.parameters():
         if parameter.ndim == 1:  # biases and norms, which are constant initially
             parameter.data += 0.1 * torch.randn_like(parameter)
-    ckpt.save_tensors(ckpt.parameters(model), tmp_path / "model" / run_layout.WEIGHTS)
+    ckpt.save_tensors(model.state_dict(), tmp_path / "model" / run_layout.WEIGHTS)
     return tmp_path / "model"
 
 

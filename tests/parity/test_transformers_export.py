@@ -32,7 +32,7 @@ def test_translations_are_equal(
         peaked = model_that_ends(0.6, norm=norm)
         job = replace(JOB, model=peaked.config)
         write_model(folder, job, text=random_lines(200, 9), size=peaked.vocab_size)
-        ckpt.save_tensors(ckpt.parameters(peaked), folder / run_layout.WEIGHTS)
+        ckpt.save_tensors(peaked.state_dict(), folder / run_layout.WEIGHTS)
     model, tokenizer, job = model_folder.load_model(folder)
     config = DecodeConfig(beam_size=beam_size, length_penalty=0.0, max_length=11)
     expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)

@@ -59,7 +59,7 @@ def write_model(
     model_folder.write_config(folder, job)
     (folder / run_layout.TOKENIZER).write_bytes(vocabulary(tuple(text), size))
     torch.manual_seed(seed)
-    ckpt.save_tensors(ckpt.parameters(Transformer(job.model, size)), folder / run_layout.WEIGHTS)
+    ckpt.save_tensors(Transformer(job.model, size).state_dict(), folder / run_layout.WEIGHTS)
 
 
 def convert(folder: Path) -> None:

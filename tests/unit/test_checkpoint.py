@@ -118,7 +118,7 @@ def test_weights_are_stored_exactly(tmp_path: Path, dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, float("inf"), float("nan"), 1e-40, 1 / 3], dtype=dtype)
     with torch.no_grad():
         next(model.parameters()).view(-1)[:6] = special
-    ckpt.save_tensors(ckpt.parameters(model), tmp_path / "w.safetensors")
+    ckpt.save_tensors(model.state_dict(), tmp_path / "w.safetensors")
     loaded = tiny(2).to(dtype)
     ckpt.load_weights(loaded, tmp_path / "w.safetensors")
     for one, two in zip(model.parameters(), loaded.parameters(), strict=True):
@@ -290,7 +290,7 @@ def test_an_error_of_the_disk_names_the_file(
 
 def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    ckpt.save_tensors(ckpt.parameters(tiny(1)), path)
+    ckpt.save_tensors(tiny(1).state_dict(), path)
     wider = tiny(1, d_ff=32)
     before = weights(wider)
     with pytest.raises(InputError, match=r"does not fit .*feed_forward.*shape .*16.*expected .*32"):

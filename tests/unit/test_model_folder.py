@@ -48,7 +48,7 @@ def folder(tmp_path: Path, vocabulary: bytes) -> Path:
     model_folder.write_config(tmp_path, job())
     (tmp_path / "tokenizer.model").write_bytes(vocabulary)
     torch.manual_seed(1)
-    ckpt.save_tensors(ckpt.parameters(Transformer(MODEL, 280)), tmp_path / "model.safetensors")
+    ckpt.save_tensors(Transformer(MODEL, 280).state_dict(), tmp_path / "model.safetensors")
     return tmp_path
 
 
@@ -204,7 +204,7 @@ def test_weights_that_are_not_finite_are_rejected(folder: Path, value: float) ->
     model, _, _ = model_folder.load_model(folder)
     with torch.no_grad():
         model.embedding.weight[7, 3] = value
-    ckpt.save_tensors(ckpt.parameters(model), folder / "model.safetensors")
+    ckpt.save_tensors(model.state_dict(), folder / "model.safetensors")
     with pytest.raises(InputError, match=r"embedding\.weight is not finite"):
         model_folder.load_model(folder)
 
@@ -222,7 +222,7 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
     path.write_bytes(intact)
     tensors = load_file(path)
     save_file(tensors, path)
-    loaded = ckpt.parameters(model_folder.load_model(folder)[0])
+    loaded = model_folder.load_model(folder)[0].state_dict()
     torch.testing.assert_close(loaded, tensors, rtol=0, atol=0)
 
 

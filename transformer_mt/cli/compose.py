@@ -128,12 +128,12 @@ def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[Non
         raise UsageError(explain(error, overrides, command)) from error
 
 
-def _check_own_data(command: Command) -> None:
+def _check_own_data() -> None:
     """Raises ``UsageError`` for own training data beside the default's validation or test set.
 
     They are rarely meant: ``data=files`` was forgotten. Whoever means them sets ``data``.
     """
-    if command != "train" or not HydraConfig.initialized():
+    if not HydraConfig.initialized():
         return
     hydra = HydraConfig.get()
     given = [text.lstrip("+~").partition("=")[0] for text in hydra.overrides.task or []]
@@ -154,7 +154,8 @@ def to_job(config: DictConfig, command: Command) -> Job:
         InputError: A value is invalid, or settings conflict.
     """
     job = JOBS[command]
-    _check_own_data(command)
+    if command == "train":
+        _check_own_data()
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)

@@ -72,7 +72,7 @@ class CheckpointManager:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, model, optimizer_state)
             restored = TrainingState.from_json(latest.state), latest.validation
-        self._world.broadcast([*ckpt.parameters(model).values(), *optimizer_state.values()])
+        self._world.broadcast([*model.state_dict().values(), *optimizer_state.values()])
         return self._world.broadcast_object(restored)
 
     def save(

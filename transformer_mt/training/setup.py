@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
@@ -31,7 +30,7 @@ def initial_model(
     if job.train.init_from is not None and not resuming:
         folder = model_folder.locate(job.train.init_from, job.cache_dir)
         initial = evenly_spaced_layers(model_folder.load_model(folder)[0], job.model)
-        for name, tensor in ckpt.parameters(model).items():
+        for name, tensor in model.state_dict().items():
             known = len(initial[name])
             tensor[:known].copy_(initial[name])
             if known < len(tensor):  # tags that the vocabulary of that model does not have
@@ -121,15 +120,15 @@ def evenly_spaced_layers(model: Transformer, config: ModelConfig) -> dict[str, T
         model: The model whose weights are used.
         config: Its architecture, but for the numbers of layers, which may be smaller.
     """
-    weights = ckpt.parameters(model)
+    weights = model.state_dict()
     decoder = evenly_spaced(len(model.decoder), config.num_decoder_layers)
     encoder = evenly_spaced(len(model.encoder), config.num_encoder_layers)
     for name, kept in (("encoder", encoder), ("decoder", decoder)):
         layers = getattr(model, name)
         for number, layer in enumerate(kept):
-            for key, tensor in ckpt.parameters(layers[layer]).items():
+            for key, tensor in layers[layer].state_dict().items():
                 weights[f"{name}.{number}.{key}"] = tensor
-    for key, tensor in ckpt.parameters(model.source_projection).items():  # rows of each layer
+    for key, tensor in model.source_projection.state_dict().items():  # rows of each layer
         rows = tensor.unflatten(0, (len(model.decoder), -1))
         weights[f"source_projection.{key}"] = rows[decoder].flatten(0, 1)
     return weights

@@ -31,7 +31,7 @@ def change_weights(folder: Path) -> Transformer:
     model, _, _ = model_folder.load_model(folder)
     with torch.no_grad():
         model.embedding.weight[5, 5] += 1
-    ckpt.save_tensors(ckpt.parameters(model), folder / run_layout.WEIGHTS)
+    ckpt.save_tensors(model.state_dict(), folder / run_layout.WEIGHTS)
     return model
 
 
