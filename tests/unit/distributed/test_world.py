@@ -1,10 +1,13 @@
-"""Threads of a rank: its share of the cores that the machine lets it use."""
+"""Threads of a rank, its share of the cores that it may use; a GPU that cannot be used."""
 
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
 
+from transformer_mt.distributed import world
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
@@ -43,3 +46,13 @@ def test_threads_of_a_rank(
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
     with join(CPU):
         assert torch.get_num_threads() == threads
+
+
+def test_one_warning_about_a_gpu_that_pytorch_cannot_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(world, "_cuda_problem", cache(world._cuda_problem.__wrapped__))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(Path, "exists", lambda _: True)  # the driver's device file
+    assert world.pick_device("auto") == world.pick_device("auto") == CPU
+    assert len(caplog.messages) == 1
