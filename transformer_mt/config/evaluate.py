@@ -91,6 +91,8 @@ class EvaluateJob(Checked):
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
         )
+        message = f"bootstrap={self.bootstrap}: 95% intervals need at least 40 resamples (0: none)"
+        require(not 0 < (self.bootstrap or 0) < 40, message)
         systems = len(self.hypotheses)
         message = f"report: its charts show at most 5 systems, not {systems}"
         require(self.report is None or systems <= 5, message)
