@@ -118,9 +118,6 @@ def test_errors_are_one_line(content: bytes, message: str) -> None:
         translated(content)
 
 
-def test_files_without_messages_or_without_a_header() -> None:
-    two = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
-    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n'
-    assert translated(two).content == expected
+def test_files_without_messages() -> None:
     for content in (b"", HEADER.encode(), b"# CHARSET\n"):
         assert translated(content).content == content

@@ -1,8 +1,6 @@
 """Threads of a rank, its share of the cores that it may use; a GPU that cannot be used."""
 
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
@@ -48,11 +46,9 @@ def test_threads_of_a_rank(
         assert torch.get_num_threads() == threads
 
 
-def test_one_warning_about_a_gpu_that_pytorch_cannot_use(
+def test_a_gpu_that_pytorch_cannot_use_is_reported(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(world, "_cuda_problem", cache(world._cuda_problem.__wrapped__))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(Path, "exists", lambda _: True)  # the driver's device file
-    assert world.pick_device("auto") == world.pick_device("auto") == CPU
-    assert len(caplog.messages) == 1
+    monkeypatch.setattr("pathlib.Path.exists", lambda _: True)  # the driver's device file
+    assert world._cuda_problem.__wrapped__() in caplog.messages[0]
