@@ -82,7 +82,7 @@ def main() -> None:
         translate(["."], 1)
         print("ready", flush=True)
     # As bytes: in text, Python would also end lines at \r.
-    lines = sys.stdin.buffer.read().decode().removesuffix("\n").split("\n")
+    lines = [line.decode().removesuffix("\n") for line in sys.stdin.buffer]
     results = {}
     for beam in options.beams:
         start = time.perf_counter()
@@ -93,7 +93,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(results))
     else:
-        print(*translations, sep="\n")
+        sys.stdout.writelines(f"{line}\n" for line in translations)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class EvaluateJob(Checked):
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
     """Compute these metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references
-    under the model, per subword."""
+    under the model, per subword; alone, it translates nothing."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
     """Add BLEU by other protocols, on their own scales. null: chosen to fit the model. ``paper``:
     tokenised, compounds split (Table 2); ``lowercase_tokens``: published Multi30k scores."""
@@ -91,6 +91,8 @@ class EvaluateJob(Checked):
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
         )
+        message = f"bootstrap={self.bootstrap}: 95% intervals need at least 40 resamples (0: none)"
+        require(not 0 < (self.bootstrap or 0) < 40, message)
         systems = len(self.hypotheses)
         message = f"report: its charts show at most 5 systems, not {systems}"
         require(self.report is None or systems <= 5, message)

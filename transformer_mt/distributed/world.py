@@ -1,10 +1,13 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,6 +20,8 @@ from transformer_mt.distributed.environment import LauncherEnv, Ranks
 from transformer_mt.distributed.failures import process_group_store
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
+
+log = logging.getLogger(__name__)
 
 _DEFAULT = DistributedConfig()
 
@@ -89,10 +94,28 @@ def pick_device(name: str, key: str = "device") -> torch.device:
         InputError: The name is invalid, or there is no GPU for ``cuda``.
     """
     choice(key, name, "auto", "cpu", "cuda")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"{key}=cuda, but PyTorch sees no GPU here: set {key}=cpu or auto")
-    use_cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
-    return torch.device("cuda" if use_cuda else "cpu")
+    problem = "" if name == "cpu" else _cuda_problem()
+    if name == "cuda" and problem:
+        advice = f"set {key}=cpu or auto"
+        raise InputError(f"{key}=cuda, but PyTorch can use no GPU here ({problem}): {advice}")
+    return torch.device("cpu" if name == "cpu" or problem else "cuda")
+
+
+@cache
+def _cuda_problem() -> str:
+    """Why PyTorch can use no GPU, empty if it can; the first call warns if there is one."""
+    with warnings.catch_warnings(action="ignore"):  # torch's own about an old driver
+        if torch.cuda.is_available():
+            return ""
+    try:
+        torch.cuda.init()
+        problem = "torch.cuda.is_available() is false"
+    except (AssertionError, RuntimeError) as error:
+        problem = str(error).partition("\n")[0]
+    is_hidden = problem.startswith("No CUDA GPUs")  # as by CUDA_VISIBLE_DEVICES
+    if Path("/dev/nvidiactl").exists() and not is_hidden:
+        log.warning("warning: using the CPU, as PyTorch cannot use the GPU here: %s", problem)
+    return problem
 
 
 @contextmanager

@@ -24,9 +24,11 @@ from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import (
     Evaluation,
     ScoreSettings,
+    System,
     TestSet,
     evaluate_systems,
     load_testset,
+    short_names,
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
@@ -120,12 +122,17 @@ class Evaluator:
         if self._evaluation is not None:
             return self._evaluation
         job, settings, test = self.job, settings or self.settings(), self.test
-        if self.translator is None:
+        if job.metrics == ["ppl"] and not (job.protocols or job.report):  # of the references alone
+            (name,) = short_names([str(job.model)])
+            system = System(name=name, hypotheses=[], scores=[], diagnostics=[])
+            evaluation = Evaluation(systems=[system], test=test, settings=settings)
+        elif self.translator is None:
             hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
+            evaluation = self.score(hypotheses, settings)
         else:
             assert test.source is not None
             hypotheses = {str(job.model): self.translate(test.source)}
-        evaluation = self.score(hypotheses, settings)
+            evaluation = self.score(hypotheses, settings)
         for name in SOURCE_METRICS:
             if name in (job.metrics or []):
                 self._add_source_scores(name, evaluation)

@@ -64,6 +64,7 @@ def test_a_file_without_a_header() -> None:
          'msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] "ONES"\n'),
         ('msgid " a\\n\\n  b "\nmsgstr ""\n',
          'msgid ""\n" a\\n"\n"\\n"\n"  b "\nmsgstr ""\n" A\\n"\n"\\n"\n"  B "\n'),
+        ('msgid "a\x85b"\nmsgstr ""\n', 'msgid ""\n"a\x85"\n"b"\nmsgstr ""\n"A\x85"\n"B"\n'),
         ('msgid "%(a)s has {b} <i>c</i>"\nmsgstr ""\n',
          'msgid "%(a)s has {b} <i>c</i>"\nmsgstr "%(a)s HAS {b} <i>C</i>"\n'),
         ('msgid "%s: %d"\nmsgstr ""\n', 'msgid "%s: %d"\nmsgstr "%s: %d"\n'),
@@ -117,9 +118,6 @@ def test_errors_are_one_line(content: bytes, message: str) -> None:
         translated(content)
 
 
-def test_files_without_messages_or_without_a_header() -> None:
-    two = b'msgid "one"\nmsgstr ""\n\nmsgid "two"\nmsgstr ""\n'
-    expected = b'msgid "one"\nmsgstr "ONE"\n\nmsgid "two"\nmsgstr "TWO"\n'
-    assert translated(two).content == expected
+def test_files_without_messages() -> None:
     for content in (b"", HEADER.encode(), b"# CHARSET\n"):
         assert translated(content).content == content

@@ -27,7 +27,7 @@ def test_a_report_of_a_model(
     (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
     path = tmp_path / "report.html"
     rows, _ = scores_and_messages(
-        capsys, model=str(model), report=str(path), attention="It is <b>.", bootstrap=20
+        capsys, model=str(model), report=str(path), attention="It is <b>.", bootstrap=40
     )
     html = path.read_text(encoding="utf-8")
     for row in rows:

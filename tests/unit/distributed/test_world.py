@@ -1,10 +1,11 @@
-"""Threads of a rank: its share of the cores that the machine lets it use."""
+"""Threads of a rank, its share of the cores that it may use; a GPU that cannot be used."""
 
 from collections.abc import Iterator
 
 import pytest
 import torch
 
+from transformer_mt.distributed import world
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
@@ -43,3 +44,11 @@ def test_threads_of_a_rank(
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
     with join(CPU):
         assert torch.get_num_threads() == threads
+
+
+def test_a_gpu_that_pytorch_cannot_use_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("pathlib.Path.exists", lambda _: True)  # the driver's device file
+    assert world._cuda_problem.__wrapped__() in caplog.messages[0]

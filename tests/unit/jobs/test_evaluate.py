@@ -152,6 +152,7 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(shared: Path, score
     assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)
     assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
     assert rows[1]["segments"] == len(REFERENCE)
+    assert scores(model=str(shared), metrics=["ppl"])[0] == rows[1:]
 
 
 def test_a_model_without_a_test_set(model: Path, folder: Path, error: Error) -> None:

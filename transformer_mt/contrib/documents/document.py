@@ -212,10 +212,10 @@ class MarkupDocument(ABC):
                 failed.append(unit)
                 continue
             rest = unit.end - unit.start - 1
-            parts[unit.start : unit.end] = [
-                f"{unit.quote or ''}{text}{unit.quote or ''}",
-                *[""] * rest,
-            ]
+            parts[unit.start : unit.end] = [text, *[""] * rest]
+            if unit.quote:  # around the spaces beside the text, too
+                parts[unit.start - 1] = unit.quote + parts[unit.start - 1]
+                parts[unit.end] += unit.quote
         return "".join(parts), failed
 
     def place(self, code: str) -> str:

@@ -4,6 +4,7 @@ The tokens are those of Python's own parser, the one that reports where each beg
 html5lib, lxml and selectolax build a tree and would rewrite the whole page.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,8 @@ from transformer_mt import InputError
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.contrib.documents.document import MarkupDocument, Piece, Token
 from transformer_mt.contrib.documents.markup import EMPTY_ELEMENTS
+
+log = logging.getLogger(__name__)
 
 _TRANSLATED_ATTRIBUTES = {"alt", "title", "placeholder", "aria-label"}
 _INLINE = re.compile(
@@ -140,6 +143,9 @@ def _tokens(text: str) -> Iterator[Token]:
         parser.add("other")
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
     starts = [lines[line - 1] + column for line, column in parser.positions]
+    if starts[-1] < len(text):  # the last token took in the added comment
+        message = "line %d: this tag, comment or script has no end: the rest is not translated"
+        log.warning(message, parser.positions[-1][0])
     for (start, end), token in zip(pairwise([*starts, len(text)]), parser.tokens, strict=True):
         if start < len(text):
             yield token._replace(raw=text[start : min(end, len(text))])

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from copy import copy
 from itertools import chain, islice
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -142,8 +143,12 @@ def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
             try:
                 reply = True, task(item)
             except Exception as error:
-                error.add_note(traceback.format_exc())
-                reply = False, error
+                try:
+                    failure = copy(error)  # as the parent makes it
+                except TypeError:  # its class takes several arguments
+                    failure = RuntimeError(f"{type(error).__name__}: {error}")
+                failure.add_note(traceback.format_exc())
+                reply = False, failure
             connection.send(reply)
 
 
