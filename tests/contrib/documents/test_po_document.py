@@ -64,7 +64,6 @@ def test_a_file_without_a_header() -> None:
          'msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] "ONES"\n'),
         ('msgid " a\\n\\n  b "\nmsgstr ""\n',
          'msgid ""\n" a\\n"\n"\\n"\n"  b "\nmsgstr ""\n" A\\n"\n"\\n"\n"  B "\n'),
-        ('msgid "a\x85b"\nmsgstr ""\n', 'msgid ""\n"a\x85"\n"b"\nmsgstr ""\n"A\x85"\n"B"\n'),
         ('msgid "%(a)s has {b} <i>c</i>"\nmsgstr ""\n',
          'msgid "%(a)s has {b} <i>c</i>"\nmsgstr "%(a)s HAS {b} <i>C</i>"\n'),
         ('msgid "%s: %d"\nmsgstr ""\n', 'msgid "%s: %d"\nmsgstr "%s: %d"\n'),

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from io import StringIO
 from itertools import islice, pairwise
 from typing import Any
 
@@ -17,13 +16,6 @@ _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 _MESSAGE = re.compile(r'\A.*^[ \t]*(?:msgstr|").*?(?=\s*?$)', re.DOTALL | re.MULTILINE)
 """A message with the comments before it, to the end of its last line."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
-
-
-class _Text(str):
-    r"""A text whose lines end at ``\n`` only, also in polib, which splits it by this method."""
-
-    def splitlines(self, keepends: bool = True) -> list[str]:
-        return list(StringIO(self, newline="\n"))
 
 
 class PoDocument:
@@ -55,7 +47,7 @@ class PoDocument:
         """
         try:
             text = content.decode()
-            messages = self._parse(_Text(f"{text}\n"))  # with \n it is no path
+            messages = self._parse(f"{text}\n")  # with which it is no path
         except UnicodeDecodeError:
             raise InputError("not valid UTF-8: convert it with msgconv --to-code=UTF-8") from None
         except OSError as error:
@@ -68,7 +60,7 @@ class PoDocument:
         if not may_be_same_language(language, tgt_lang):
             raise InputError(f"Language is {language}, but the model translates to {tgt_lang}")
         match = _NUM_FORMS.match(header.get("Plural-Forms", ""))
-        lines = _Text(text).splitlines()
+        lines = text.splitlines(keepends=True)
         starts = [max(0, message.linenum - 1) for message in messages]  # 0: without a header
         self._blocks = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
         for number, message in enumerate(messages, 1):  # of its block
