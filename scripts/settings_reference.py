@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from transformer_mt import config
+from transformer_mt.cli import PROGRAMS
+from transformer_mt.cli.compose import compose_config
+from transformer_mt.cli.settings import sections
 from transformer_mt.config import JOBS
-from transformer_mt.config.settings import sections
 from transformer_mt.files import write_text
 
 PAGE = Path(config.__file__).with_name("README.md")
@@ -23,9 +25,9 @@ def reference(page: str) -> str:
 
 
 def _reference() -> Iterator[str]:
-    for command, job in JOBS.items():
-        yield f"## Settings of {job.program}\n"
-        for section in sections(command):
+    for command in JOBS:
+        yield f"## Settings of {PROGRAMS[command]}\n"
+        for section in sections(command, compose_config(command)):
             if section.title:
                 yield f"### {section.title}\n"
             yield f"{_markdown(section.meaning)}\n"

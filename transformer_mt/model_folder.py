@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import hub_models, run_layout
-from transformer_mt.config import DataConfig, TrainJob, schema
-from transformer_mt.config.checks import require_utf8
+from transformer_mt.config import DataConfig, TrainJob
+from transformer_mt.config.checks import require_utf8, schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable

@@ -20,7 +20,7 @@ import tabulate
 import torch
 
 from transformer_mt.cli.compose import override
-from transformer_mt.config import SourceConfig, config_dir
+from transformer_mt.config import CONFIG_DIR, SourceConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import exact_cpu
 
@@ -46,7 +46,7 @@ def argument_parser(doc: str | None) -> argparse.ArgumentParser:
 
 def add_model(parser: argparse.ArgumentParser, default: str) -> None:
     """Adds ``--model``, a name in ``configs/model``."""
-    models = sorted(path.stem for path in (config_dir() / "model").glob("*.yaml"))
+    models = sorted(path.stem for path in (CONFIG_DIR / "model").glob("*.yaml"))
     parser.add_argument(
         "--model",
         default=default,

@@ -81,7 +81,7 @@ def test_wheel_is_complete(wheel: Path) -> None:
 def test_installed_commands_help_and_compose_and_leave_no_files(
     installed: Path, tmp_path: Path
 ) -> None:
-    code = "import transformer_mt.config as c; print(c.__file__, c.config_dir(), sep='\\n')"
+    code = "import transformer_mt.config as c; print(c.__file__, c.CONFIG_DIR, sep='\\n')"
     for path in run(installed / "python", "-c", code, cwd=tmp_path).splitlines():
         assert Path(path).resolve().is_relative_to(installed.parent.resolve())
     for command in COMMANDS:

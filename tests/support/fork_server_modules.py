@@ -12,7 +12,7 @@ for name in (
     "support.training_runs",
     "torch._dynamo",  # which the first optimizer of a process loads
     "torch.utils.tensorboard",
-    "transformer_mt.cli.main",
+    "transformer_mt.cli.hydra_flags",
     "transformer_mt.contrib.report.reports",
     "transformer_mt.contrib.robustness.noise_scores",
     "transformer_mt.jobs.evaluate",

@@ -9,8 +9,11 @@ import yaml
 from omegaconf import OmegaConf
 from settings_reference import PAGE, reference
 
-from transformer_mt.cli.compose import compose
+from transformer_mt.cli.compose import compose, compose_config
+from transformer_mt.cli.help import help_text
+from transformer_mt.cli.settings import sections
 from transformer_mt.config import (
+    CONFIG_DIR,
     JOBS,
     CleaningConfig,
     Command,
@@ -21,13 +24,8 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainConfig,
     TrainJob,
-    compose_config,
-    config_dir,
-    dotted,
-    schema,
 )
-from transformer_mt.config.help import help_text
-from transformer_mt.config.settings import sections
+from transformer_mt.config.checks import dotted, schema
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.registries import SOURCE_NOISES
 from transformer_mt.training.optimizer import inverse_sqrt
@@ -42,10 +40,10 @@ GROUPS = {
     "train": TrainConfig,
     "decode": SearchConfig,
 }
-OPTIONS = [(group, path.stem) for group in GROUPS for path in (config_dir() / group).glob("*.yaml")]
+OPTIONS = [(group, path.stem) for group in GROUPS for path in (CONFIG_DIR / group).glob("*.yaml")]
 EXPERIMENTS = sorted(
-    path.relative_to(config_dir() / "experiment").with_suffix("").as_posix()
-    for path in (config_dir() / "experiment").rglob("*.yaml")
+    path.relative_to(CONFIG_DIR / "experiment").with_suffix("").as_posix()
+    for path in (CONFIG_DIR / "experiment").rglob("*.yaml")
 )
 FILES = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
 FILES += ["data.train=[{tsv: a.tsv}]", "data.valid=[{src: b.en, tgt: b.de}]"]
@@ -96,7 +94,7 @@ def test_every_option_composes_and_holds_only_what_differs(group: str, option: s
     job = train_job(f"{group}={option}")
     composed = getattr(job.data if group == "cleaning" else job, group)
     default = GROUPS[group]()
-    written = yaml.safe_load((config_dir() / group / f"{option}.yaml").read_text("utf-8")) or {}
+    written = yaml.safe_load((CONFIG_DIR / group / f"{option}.yaml").read_text("utf-8")) or {}
     for name in (f.name for f in fields(GROUPS[group])):
         if name in written:
             assert written[name] != getattr(default, name), f"{name} repeats the default"
@@ -107,7 +105,7 @@ def test_every_option_composes_and_holds_only_what_differs(group: str, option: s
 @pytest.mark.parametrize(
     "chosen",
     [
-        *(f"data={path.stem}" for path in (config_dir() / "data").glob("*.yaml")),
+        *(f"data={path.stem}" for path in (CONFIG_DIR / "data").glob("*.yaml")),
         *(f"experiment={name}" for name in EXPERIMENTS),
     ],
 )
@@ -164,7 +162,7 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
 
 
 def test_noise_is_a_group_of_one_setting() -> None:
-    names = [path.stem for path in (config_dir() / "augment").glob("*.yaml")]
+    names = [path.stem for path in (CONFIG_DIR / "augment").glob("*.yaml")]
     assert {*names} == {"none", *SOURCE_NOISES}
     for name in names:
         assert train_job(f"augment={name}").data.augment == name
@@ -276,8 +274,9 @@ def test_table_3(row: str) -> None:
 def test_help_lists_every_setting_with_its_default_and_fits_a_terminal(command: Command) -> None:
     text = help_text(command)
     assert max(map(len, text.splitlines())) <= 80
-    settings = [setting for section in sections(command) for setting in section.settings]
-    keys = dotted(OmegaConf.to_container(compose_config(command)))
+    config = compose_config(command)
+    settings = [setting for section in sections(command, config) for setting in section.settings]
+    keys = dotted(OmegaConf.to_container(config))
     assert {key for key in keys if not key.startswith("hydra.")} <= {s.key for s in settings}
     for setting in settings:
         assert setting.meaning, setting.key

@@ -4,16 +4,23 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from threading import Lock
 from typing import Literal, overload
 
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Quote, QuotedString
+from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
+from transformer_mt.cli.usage_errors import explain, suggest, without_class_names
 from transformer_mt.config import (
+    CONFIG_DIRS,
     JOBS,
     Command,
     EvaluateJob,
@@ -22,18 +29,18 @@ from transformer_mt.config import (
     SourceConfig,
     TrainJob,
     TranslateJob,
-    compose_config,
-    exclusive_hydra,
-    schema,
 )
-from transformer_mt.config.usage_errors import explain, suggest, without_class_names
-from transformer_mt.errors import UsageError, first_line
+from transformer_mt.config.checks import schema
+from transformer_mt.errors import InputError, UsageError, first_line
 
 _DEFAULT_DATA = "wmt14_en_de"
 """The option of the group ``data`` in ``configs/train.yaml``."""
 _NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
 _PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
 """Text that Hydra reads as it is, without quotes."""
+
+
+_HYDRA = Lock()
 
 
 def override(key: str, value: object) -> str:
@@ -67,6 +74,15 @@ def quoted(text: str) -> str:
     return QuotedString(text, Quote.double).with_quotes()
 
 
+def quote_sentence(argument: str, command: Command) -> str:
+    """Quotes a sentence, in which Hydra would take apostrophes and commas as syntax."""
+    key, _, text = argument.partition("=")
+    is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    if key not in JOBS[command].sentences or is_quoted or text in ("", "null"):
+        return argument
+    return override(key, text)
+
+
 @overload
 def compose(overrides: Sequence[str] = (), command: Literal["train"] = "train") -> TrainJob: ...
 @overload
@@ -98,6 +114,36 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         with open_dict(config):
             del config["hydra"]
         return to_job(config, command)
+
+
+def register_schema(command: Command) -> None:
+    """Adds the command's schema to Hydra's ConfigStore, as ``train_schema`` and so on."""
+    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
+
+
+def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
+    """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
+    folder = CONFIG_DIRS[command]
+    if not folder.is_dir():
+        raise InputError(f"there is no folder {folder}: reinstall transformer_mt")
+    register_schema(command)
+    with hydra.initialize_config_dir(str(folder), version_base="1.3"):
+        return hydra.compose(command, list(overrides), return_hydra_config=True)
+
+
+@contextmanager
+def exclusive_hydra() -> Iterator[None]:
+    """Context in which only this thread uses Hydra, whose state is global.
+
+    What an application of the caller has set there is restored.
+    """
+    with _HYDRA:
+        state = Singleton.get_state()
+        try:
+            GlobalHydra.instance().clear()
+            yield
+        finally:
+            Singleton.set_state(state)
 
 
 def with_experiment(

@@ -1,4 +1,4 @@
-"""Declaration and checks of settings: their limits, and the names that they accept.
+"""Declaration and checks of settings: types, limits, and the names that they accept.
 
 Each check raises ``InputError`` with a message for the user.
 """
@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from transformer_mt.errors import InputError, UsageError, not_utf8
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_mt.errors import InputError, not_utf8
 from transformer_mt.registries import Registry
 
 T = TypeVar("T")
@@ -86,16 +88,32 @@ class Checked:
                 require(len(set(values)) == len(values), f"{key} lists a name twice: {values}")
 
 
-def require(ok: bool, message: str) -> None:
-    """Raises ``InputError`` with the message unless ``ok``."""
-    if not ok:
-        raise InputError(message)
+def schema(job: type) -> DictConfig:
+    """Types and defaults of a config dataclass as an OmegaConf node that can be merged into."""
+    root = OmegaConf.structured(job)
+    nodes = [root]
+    while nodes:  # OmegaConf write-protects the nodes of frozen dataclasses, against merging too
+        node = nodes.pop()
+        OmegaConf.set_readonly(node, False)
+        for key in node:
+            if not OmegaConf.is_missing(node, key) and isinstance(node[key], DictConfig):
+                nodes.append(node[key])
+    return root
 
 
-def require_given(ok: bool, message: str) -> None:
-    """Raises ``UsageError`` with the message unless ``ok``: a required setting is missing."""
+def dotted(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flattens nested dictionaries: ``{"train": {"seed": 1}}`` → ``{"train.seed": 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = prefix + key
+        flat |= dotted(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def require(ok: bool, message: str, error: type[InputError] = InputError) -> None:
+    """Raises an error with the message unless ``ok``; ``UsageError`` if a setting is missing."""
     if not ok:
-        raise UsageError(message)
+        raise error(message)
 
 
 LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")

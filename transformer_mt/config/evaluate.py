@@ -9,10 +9,10 @@ from transformer_mt.config.checks import (
     number,
     one_of,
     require,
-    require_given,
     require_language,
 )
 from transformer_mt.config.translate import COMPUTE_TYPES
+from transformer_mt.errors import UsageError
 from transformer_mt.files import expand_user
 from transformer_mt.registries import ENGINES, METRICS, PROTOCOLS, SOURCE_METRICS
 
@@ -21,7 +21,6 @@ from transformer_mt.registries import ENGINES, METRICS, PROTOCOLS, SOURCE_METRIC
 class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
-    program: ClassVar = "mt-eval"
     sentences: ClassVar = ("attention",)
     outputs: ClassVar = ("report", "attention_output")  # settings of files to write
 
@@ -87,9 +86,10 @@ class EvaluateJob(Checked):
         if self.tgt_lang is not None:
             require_language("tgt_lang", self.tgt_lang)
         require(self.metrics != [], "metrics is empty: set at least one, e.g. metrics=[bleu]")
-        require_given(
+        require(
             bool(self.model) != bool(self.hypotheses),
             "set either model=FOLDER, or 'hypotheses=[FILE]' with 'references=[FILE]'",
+            UsageError,
         )
         message = f"bootstrap={self.bootstrap}: 95% intervals need at least 40 resamples (0: none)"
         require(not 0 < (self.bootstrap or 0) < 40, message)
@@ -138,9 +138,10 @@ class EvaluateJob(Checked):
                 "a model's test set needs both source=FILE and 'references=[FILE]', or neither",
             )
             return
-        require_given(
+        require(
             bool(self.references) or bool(self.testset),
             "hypotheses need references: set 'references=[FILE]' or testset=NAME",
+            UsageError,
         )
         require(
             not self.testset or self.langs is not None,

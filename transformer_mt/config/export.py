@@ -1,17 +1,15 @@
 """Settings of mt-export."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from transformer_mt.config.checks import Checked, one_of, require, require_given
+from transformer_mt.config.checks import Checked, one_of, require
+from transformer_mt.errors import UsageError
 from transformer_mt.registries import EXPORT_FORMATS, QUANTIZED_FORMATS
 
 
 @dataclass(kw_only=True, frozen=True)
 class ExportJob(Checked):
     """Settings of ``mt-export``."""
-
-    program: ClassVar = "mt-export"
 
     model: str = ""
     """Model folder, or ``hf://ORG/NAME[@REVISION]``; required."""
@@ -27,11 +25,11 @@ class ExportJob(Checked):
     argos int8."""
 
     def __post_init__(self) -> None:
-        require_given(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        require(bool(self.model), "no model given: set model=FOLDER (see --help)", UsageError)
         formats = "|".join(EXPORT_FORMATS)
-        require_given(bool(self.format), f"no format given: set format={formats}")
+        require(bool(self.format), f"no format given: set format={formats}", UsageError)
         super().__post_init__()
-        require_given(bool(self.output), "no output given: set output=FOLDER")
+        require(bool(self.output), "no output given: set output=FOLDER", UsageError)
         require(
             self.compute_type is None or self.format in QUANTIZED_FORMATS,
             f"compute_type={self.compute_type} applies to "

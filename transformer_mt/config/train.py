@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
@@ -168,8 +167,6 @@ class CardConfig:
 @dataclass(kw_only=True, frozen=True)
 class TrainJob(Checked):
     """Configuration of ``mt-train``; the resolved copy is saved as ``config.yaml``."""
-
-    program: ClassVar = "mt-train"
 
     run_dir: str = "runs/wmt14_en_de"
     """Folder of the run and of the resulting model."""

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from transformer_mt.config.checks import Checked, number, one_of, require, require_given
+from transformer_mt.config.checks import Checked, number, one_of, require
+from transformer_mt.errors import UsageError
 from transformer_mt.registries import (
     DOCUMENT_ENDINGS,
     DOCUMENT_FORMATS,
@@ -108,8 +109,6 @@ def search_settings(job: object) -> dict[str, Any]:
 class TranslateJob(Checked):
     """Settings of ``mt-translate``. Search settings that are null are the model folder's."""
 
-    program: ClassVar = "mt-translate"
-
     model: str = ""
     """Model folder, or ``hf://ORG/NAME[@REVISION]`` on the Hugging Face Hub; required."""
     input: str | None = None
@@ -173,7 +172,7 @@ class TranslateJob(Checked):
     seed: int = DecodeConfig.seed
 
     def __post_init__(self) -> None:
-        require_given(bool(self.model), "no model given: set model=FOLDER (see --help)")
+        require(bool(self.model), "no model given: set model=FOLDER (see --help)", UsageError)
         super().__post_init__()
         for key in ("input", "output", "prefix", "score"):
             require(getattr(self, key) != "", f"{key}= is empty: set {key}=FILE, or leave it out")

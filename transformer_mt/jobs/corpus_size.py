@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from omegaconf import OmegaConf
 
-from transformer_mt.config import TrainJob, config_dir
+from transformer_mt.config import CONFIG_DIR, TrainJob
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.distributed.environment import LauncherEnv
@@ -55,7 +55,7 @@ def choose_experiment(
         chosen, settings = [], "model=base, as in the paper"
     else:
         name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
-        tree = OmegaConf.load(config_dir() / f"experiment/{name}.yaml")
+        tree = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml")
         chosen = [f"experiment={name}"]
         settings = (
             f"{chosen[0]}, model={tree.defaults[0]['override /model']} "

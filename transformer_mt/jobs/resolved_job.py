@@ -11,13 +11,12 @@ from transformer_mt.config import (
     SourceConfig,
     TokenizerConfig,
     TrainJob,
-    dotted,
 )
-from transformer_mt.config.checks import require, require_given, require_utf8
+from transformer_mt.config.checks import dotted, require, require_utf8
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, UsageError
 
 
 def resolved(job: TrainJob) -> TrainJob:
@@ -28,11 +27,13 @@ def resolved(job: TrainJob) -> TrainJob:
             ``with_initial_model``.
     """
     data = job.data
-    require_given(bool(data.train), "data.train has no sources; mt-train --help shows examples")
-    require_given(
+    message = "data.train has no sources; mt-train --help shows examples"
+    require(bool(data.train), message, UsageError)
+    require(
         bool(data.valid) or data.valid_pairs is not None,
         "data.valid has no sources: name some, or set data.valid_pairs=2000, or a share such as "
         "0.05, to take pairs out of data.train; mt-train --help shows examples",
+        UsageError,
     )
     job = _with_absolute_paths(job)
     for key, value in dotted(asdict(job)).items():  # config.yaml will have them

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from transformer_mt import model_folder, run_layout
-from transformer_mt.config import TrainJob, dotted
+from transformer_mt.config import TrainJob
+from transformer_mt.config.checks import dotted
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair

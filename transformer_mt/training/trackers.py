@@ -22,7 +22,8 @@ from string import punctuation
 from typing import Any, Self
 
 from transformer_mt import run_layout
-from transformer_mt.config import TrainJob, dotted
+from transformer_mt.config import TrainJob
+from transformer_mt.config.checks import dotted
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_text
 from transformer_mt.registries import TRACKERS

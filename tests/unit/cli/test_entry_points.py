@@ -6,13 +6,12 @@ import sys
 
 import pytest
 
-from transformer_mt.cli import entry_points
-from transformer_mt.cli import main as commands
-from transformer_mt.config import JOBS, Command
+from transformer_mt.cli import PROGRAMS, main
+from transformer_mt.config import Command
 
 SLOW_IMPORT = """
 import os, signal, sys
-from transformer_mt.cli import entry_points
+from transformer_mt.cli import main
 
 class SlowImport:
     def find_spec(self, name, path=None, target=None):
@@ -35,13 +34,13 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_during_imports(command: Command) -> None:
-    done = python("-c", f"{SLOW_IMPORT}entry_points.{command}()")
-    assert (done.returncode, done.stderr) == (130, f"{JOBS[command].program}: interrupted\n")
+    done = python("-c", f"{SLOW_IMPORT}main.{command}()")
+    assert (done.returncode, done.stderr) == (130, f"{PROGRAMS[command]}: interrupted\n")
 
 
 def test_ignored_signals_stay_ignored() -> None:
     """As under nohup, or in the background of a script."""
-    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); entry_points.train()"
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); main.train()"
     done = python("-c", SLOW_IMPORT + ignored)
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
@@ -49,9 +48,9 @@ def test_ignored_signals_stay_ignored() -> None:
 def test_help_version_configuration_and_completion_need_no_torch() -> None:
     flags = [(command, "--help") for command in COMMANDS]
     flags += [("train", flag) for flag in ("--version", "--cfg=job", "-sc install=bash")]
-    code = "import sys; from transformer_mt.cli import entry_points\n"
+    code = "import sys; from transformer_mt.cli import main\n"
     for command, flag in flags:
-        code += f"sys.argv[1:] = {flag.split()}; entry_points.{command}()\n"
+        code += f"sys.argv[1:] = {flag.split()}; main.{command}()\n"
         code += f"assert 'torch' not in sys.modules, {(command, flag)}\n"
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
@@ -60,9 +59,9 @@ def test_help_version_configuration_and_completion_need_no_torch() -> None:
 def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     job = lambda _: seen.append(signal.getsignal(signal.SIGINT))  # noqa: E731
-    monkeypatch.setitem(commands._RUN, "translate", job)
+    monkeypatch.setitem(main._RUN, "translate", job)
     monkeypatch.setattr(sys, "argv", ["mt-translate", "model=x"])
-    entry_points.translate()
+    main.translate()
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 

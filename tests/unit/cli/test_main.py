@@ -14,8 +14,8 @@ import torch
 from omegaconf import OmegaConf
 
 from transformer_mt.cli import main as cli
+from transformer_mt.cli.help import help_text
 from transformer_mt.config import JOBS, Command, EvaluateJob, TranslateJob
-from transformer_mt.config.help import help_text
 from transformer_mt.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -197,7 +197,7 @@ def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_help_and_version(run: Run, name: Command) -> None:
-    program, text = JOBS[name].program, help_text(name)
+    program, text = cli.PROGRAMS[name], help_text(name)
     assert f'eval "$({program} -sc install=bash)"' in text
     assert run(name, "--help", job=pytest.fail) == (0, f"{text}\n", "")
     assert run(name, "--version", job=pytest.fail)[1].startswith(program)

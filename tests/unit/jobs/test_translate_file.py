@@ -211,7 +211,7 @@ def test_a_job_whose_chunks_are_all_finished_only_joins_them(
 
 KILLED = """
 import os, signal
-from transformer_mt.cli.entry_points import translate
+from transformer_mt.cli.main import translate
 from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 
 process_bytes = LineProcessor.process_bytes

@@ -11,7 +11,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from transformer_mt.config import ModelConfig, config_dir, register_schema
+from transformer_mt.cli.compose import register_schema
+from transformer_mt.config import CONFIG_DIR, ModelConfig
 from transformer_mt.model.transformer import Transformer
 
 PAPER_MILLIONS = {
@@ -34,7 +35,7 @@ VOCABULARY = 41_100
 def count(name: str) -> int:
     """Parameters of the model of a row as it is built, without allocating memory."""
     register_schema("train")
-    with initialize_config_dir(str(config_dir()), version_base="1.3"):
+    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
         config = OmegaConf.to_object(compose("train", [f"experiment=table3/{name}"]).model)
     assert isinstance(config, ModelConfig)
     with torch.device("meta"):

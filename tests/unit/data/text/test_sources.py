@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.errors import input_error
 
-from transformer_mt.config import DataConfig, SourceConfig, config_dir
+from transformer_mt.config import CONFIG_DIR, DataConfig, SourceConfig
 from transformer_mt.data.text.sources import SAMPLE_VERSION, Pair, fingerprint, read_pairs
 
 ROW = '{"en": "a", "de": "b"}'
@@ -381,7 +381,7 @@ WMT = ["wmt14_en_de", "wmt14_en_de_t2t", "wmt16_en_de", "wmt19_en_de"]
 
 @pytest.mark.parametrize("name", [*WMT, "iwslt14_de_en", "multi30k"])
 def test_data_configs_pin_one_revision_of_a_dataset(name: str) -> None:
-    data: Any = OmegaConf.load(config_dir() / f"data/{name}.yaml")
+    data: Any = OmegaConf.load(CONFIG_DIR / f"data/{name}.yaml")
     sources = [*data.train, *data.valid, *data.test]
     if name == "wmt19_en_de":
         assert SourceConfig(**sources.pop()) == NEWSTEST

@@ -164,7 +164,7 @@ def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 CHILD = """
 import sys
-from transformer_mt.cli.entry_points import translate
+from transformer_mt.cli.main import translate
 
 translate()
 slow = {"torch", "pandas", "matplotlib", "datasets", "sacremoses"}

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_type_hints
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config import JOBS, Command, compose_config, config_dir, dotted, schema
+from transformer_mt.config import CONFIG_DIR, JOBS, Command
+from transformer_mt.config.checks import dotted, schema
 from transformer_mt.config.source import SourceConfig
 from transformer_mt.config.translate import DecodeConfig, SearchConfig
 
@@ -43,9 +44,13 @@ class Section:
     settings: list[Setting]
 
 
-def sections(command: Command) -> list[Section]:
-    """All settings of a command, in the order of its dataclasses, and the options of its groups."""
-    config = compose_config(command)
+def sections(command: Command, config: DictConfig) -> list[Section]:
+    """All settings of a command, in the order of its dataclasses, and the options of its groups.
+
+    Args:
+        command: The command.
+        config: Its composed configuration, by ``compose_config``.
+    """
     values = cast(dict[str, Any], OmegaConf.to_container(config))
     result = list(_sections(JOBS[command], dotted(values)))
     if command == "train":
@@ -72,7 +77,7 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
         default = choices[group]
         if group.startswith("hydra/"):
             continue
-        folder = config_dir() / group
+        folder = CONFIG_DIR / group
         names = sorted(group_options(group), key=lambda name: ("/" in name, name))
         for name in sorted(names, key=lambda name: name != default):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
@@ -85,7 +90,7 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
 
 def group_options(group: str) -> list[str]:
     """The options of a config group, such as ``table3/big``; empty if there is no such group."""
-    folder = config_dir() / group
+    folder = CONFIG_DIR / group
     paths = (path.relative_to(folder).with_suffix("") for path in folder.rglob("*.yaml"))
     return sorted(path.as_posix() for path in paths)
 

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from hydra.errors import OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt.config import Command, config_dir
-from transformer_mt.config.settings import group_options, setting_names
+from transformer_mt.cli.settings import group_options, setting_names
+from transformer_mt.config import CONFIG_DIRS, Command
 from transformer_mt.config.source import SOURCE_FIELDS
 from transformer_mt.errors import first_line
 
@@ -89,7 +89,7 @@ def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
         return f"; a data source is written 'data.train=[{{{fields}}}]'"
     if command == "train" and group == "decode" and leaf in setting_names("translate"):
         return f"; it is a setting of mt-translate, {leaf}=VALUE"
-    groups = {path.name for path in config_dir(command).iterdir() if path.is_dir()}
+    groups = {path.name for path in CONFIG_DIRS[command].iterdir() if path.is_dir()}
     if any(name.startswith(f"data.{key}.") for name in setting_names(command)):
         return f"; its settings are written data.{key}.NAME"
     if key in groups and any(text.lstrip("+~").startswith(f"{key}.") for text in overrides):

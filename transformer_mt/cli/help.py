@@ -7,8 +7,10 @@ Settings, defaults and meanings come from the config dataclasses, groups and exa
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from transformer_mt.config import JOBS, Command, compose_config
-from transformer_mt.config.settings import Section, first_sentence, sections
+from transformer_mt.cli import PROGRAMS
+from transformer_mt.cli.compose import compose_config
+from transformer_mt.cli.settings import Section, first_sentence, sections
+from transformer_mt.config import Command
 
 _WIDTH = 80
 _COLUMN = 30
@@ -19,15 +21,15 @@ _EXIT_STATUS = """Exit status: 0 done, 1 bad input or environment, 2 bad usage,
 
 def help_text(command: Command) -> str:
     """Examples, and every setting with its default, in 80 columns."""
-    program, header = JOBS[command].program, str(compose_config(command).hydra.help.header)
+    program, config = PROGRAMS[command], compose_config(command)
     more = (
         (f"{program} --cfg job", "every setting and its value"),
         (f"{program} --hydra-help", "other flags: -m, --info, --config-dir"),
         (f'eval "$({program} -sc install=bash)"', "completion in bash (also zsh, fish)"),
     )
     blocks = [
-        [header.strip()],
-        *map(_help_section, sections(command)),
+        [str(config.hydra.help.header).strip()],
+        *map(_help_section, sections(command, config)),
         ["More", *_rows(more)],
         [_EXIT_STATUS],
     ]

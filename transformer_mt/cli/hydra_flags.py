@@ -1,0 +1,173 @@
+"""Hydra's flags: sweeps (``--multirun``), ``--cfg``, configurations from elsewhere, completion.
+
+A command without one does not need Hydra's own main function.
+"""
+
+import io
+import multiprocessing
+import os
+import sys
+from argparse import ArgumentError, ArgumentParser
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import hydra
+import yaml
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from transformer_mt.cli import PROGRAMS, Run
+from transformer_mt.cli.compose import (
+    compose_config,
+    explained_errors,
+    override,
+    quoted,
+    register_schema,
+    to_job,
+    with_experiment,
+)
+from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.cli.settings import setting_names
+from transformer_mt.cli.usage_errors import similar
+from transformer_mt.config import CONFIG_DIRS, Command, TrainJob
+from transformer_mt.distributed.environment import LauncherEnv
+from transformer_mt.errors import InputError, UsageError
+
+_FLAGS = {
+    *("--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i", "--hydra-help"),
+    *("--multirun", "-m", "--run", "-r", "--shell-completion", "-sc"),
+    *("--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+}
+"""Hydra's flags but for ``--experimental-rerun``, which reads a pickle file."""
+
+_WRITE_NOTHING = (
+    *("hydra/hydra_logging=none", "hydra/job_logging=none"),
+    *("hydra.run.dir=.", "hydra.output_subdir=null", "hydra.job.chdir=false"),
+)
+"""Overrides with which Hydra writes no files of its own: the run folder is ours."""
+
+
+def run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list[str]) -> None:
+    """Runs what Hydra's flags ask for, such as ``--cfg`` or a sweep.
+
+    Raises:
+        UsageError: There is no such flag, or it cannot be used so.
+    """
+    _check_flags(flags, command)
+    program, argv = PROGRAMS[command], sys.argv
+    added = [*_WRITE_NOTHING, f"hydra.job.name={program}"]  # a launcher shows this name
+
+    def task(config: DictConfig) -> float | None:
+        sys.argv = argv  # which run.json records
+        if HydraConfig.get().mode == RunMode.MULTIRUN:
+            return _run_of_sweep(command, run, config)
+        with exit_status(program):  # inside Hydra as well: it would add lines to an error
+            return run(to_job(config, command))
+
+    with explained_errors(command, overrides), ExitStack() as stack:
+        parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+        parser.add_argument("--cfg", "-c")
+        parser.add_argument("--config-dir", "-cd", type=Path)
+        parser.add_argument("--config-name", "-cn")
+        try:
+            given = parser.parse_known_args(flags)[0]
+        except ArgumentError as error:
+            raise UsageError(f"{error} (see --help)") from None
+        if given.config_name and command == "train" and "model=auto" in overrides:
+            raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
+        added_dir = given.config_dir
+        # Hydra reads this override before there are interpolations.
+        place = quoted(f"file://{added_dir.absolute()}") if added_dir else ""
+        search_path = [f"hydra.searchpath=[{place}]"] if place else []
+        overrides = with_experiment(overrides, command, search_path)
+        if not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides]):
+            added += _prepare_sweep(command, search_path, overrides)
+            if command != "train":  # Hydra insists on writing a multirun.yaml
+                scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
+                added.append(override("hydra.sweep.dir", scratch))
+        register_schema(command)
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
+        sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
+        run_hydra = hydra.main(str(CONFIG_DIRS[command]), command, version_base="1.3")(task)
+        if given.cfg == "job":
+            with redirect_stdout(io.StringIO()) as shown:
+                run_hydra()
+            print(_without_null_fields(shown.getvalue()), end="")
+        else:
+            run_hydra()
+
+
+def _without_null_fields(text: str) -> str:
+    """A configuration in YAML without the fields that its data sources leave open."""
+    values = yaml.safe_load(text)
+    if not isinstance(values, dict):  # of --package train.seed
+        return text
+    data = values.get("data", values)  # --package data has no such level
+    for part in ("train", "valid", "test"):
+        if isinstance(sources := data.get(part), list):
+            data[part] = [{k: v for k, v in source.items() if v is not None} for source in sources]
+    header = text[: text.index("\n") + 1] if text.startswith("#") else ""
+    return header + OmegaConf.to_yaml(OmegaConf.create(values))
+
+
+def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> list[str]:
+    """Overrides that make Hydra name the jobs of a sweep after the settings that vary.
+
+    If none varies, all settings but ``run_dir`` are in the name: a single job joins a sweep.
+    A search looks for the best value of ``train.best_by``, of which only ``nll`` is minimized.
+    """
+    parsed = OverridesParser.create().parse_overrides(overrides)
+    fixed = [item for item in parsed if not item.is_sweep_override()]
+    # hydra.sweep.dir has ${hydra:…}, which Hydra's launchers resolve before there is a job.
+    common = [str(item.input_line) for item in fixed]
+    config = compose_config(command, [*search_path, *common])
+    HydraConfig.instance().set_config(config)
+    swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
+    excluded = {item.key_or_group for item in fixed} - swept if swept else set()
+    keys = sorted({*excluded, "run_dir"})
+    added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]
+    if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
+        added.append("hydra.sweeper.direction=maximize")
+    return added
+
+
+def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | None:
+    """Runs one job of a sweep, in any process; a training job has a folder of its own.
+
+    Raises:
+        InputError: The job failed. Its error is printed; the jobs after it run.
+    """
+    # A job of joblib would pass its own start method on to its processes, which do not know it.
+    multiprocessing.set_start_method("spawn", force=True)
+    program, hydra_config = PROGRAMS[command], HydraConfig.get()
+    launcher = LauncherEnv.read()
+    title = f"job {hydra_config.job.num} ({hydra_config.job.override_dirname})"
+    try:
+        with exit_status(f"{program}: {title}"):
+            job, where = to_job(config, command), ""
+            if isinstance(job, TrainJob):
+                folder = Path(hydra_config.sweep.dir, hydra_config.sweep.subdir)
+                job, where = replace(job, run_dir=str(folder)), f" -> {folder}"
+            if launcher.rank == 0:
+                print(f"{program}: {title}{where}", file=sys.stderr)
+            return run(job)
+    except SystemExit as stop:
+        # Under a launcher other ranks may be waiting for this one, so it must exit.
+        if stop.code not in (1, 2) or launcher.present:
+            raise
+        logs = Path(hydra_config.sweep.dir, ".submitit")
+        raise InputError(f"{title} failed: its error is above, or in {logs}") from None
+
+
+def _check_flags(flags: list[str], command: Command) -> None:
+    """Raises ``UsageError`` for a flag that Hydra does not have, such as ``--max-steps``."""
+    for flag in flags:
+        if flag.startswith("-") and flag.partition("=")[0] not in _FLAGS:
+            key = flag.partition("=")[0].lstrip("-").replace("-", "_")
+            key, *_ = [*similar(key, setting_names(command)), key]
+            hint = f"settings are written {key}=VALUE, without dashes (see --help)"
+            raise UsageError(f"unrecognized argument {flag}: {hint}")
