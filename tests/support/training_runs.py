@@ -16,7 +16,7 @@ import torch
 
 from support import fork_server
 from support.forked_ranks import rank_environments
-from transformer_mt.cli import main
+from transformer_mt.cli.main import main
 
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
@@ -62,7 +62,7 @@ def _serve(
         torch.set_num_threads(1)
         sys.argv = [command, *argv]
         (out / "begins").touch()
-        getattr(main, command)()
+        main(command)
     else:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,9 +1,12 @@
 """The commands: composition of their settings, ``--help``, errors and exit statuses."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-PROGRAMS = {
+if TYPE_CHECKING:  # which loads more than the entry points need
+    from transformer_mt.config import Command
+
+PROGRAMS: "dict[Command, str]" = {
     "train": "mt-train",
     "translate": "mt-translate",
     "evaluate": "mt-eval",

@@ -59,7 +59,7 @@ def main(command: "Command", run: Run | None = None) -> None:
             run_job(compose(overrides, command))  # Hydra's main would compose it twice
 
 
-def _train(job: "TrainJob") -> float | None:
+def train(job: "TrainJob") -> float | None:
     """Trains a model and prints its test scores, or where the prepared data is.
 
     Returns:
@@ -76,7 +76,7 @@ def _train(job: "TrainJob") -> float | None:
     return result.best
 
 
-def _translate(job: "TranslateJob") -> None:
+def translate(job: "TranslateJob") -> None:
     """Translates a document, a file to a file, which can resume, or a stream."""
     with exit_on_interrupt("mt-translate", gigabytes=1):
         from transformer_mt.jobs.line_processor import translates_file
@@ -91,7 +91,7 @@ def _translate(job: "TranslateJob") -> None:
         run(job)
 
 
-def _evaluate(job: "EvaluateJob") -> None:
+def evaluate(job: "EvaluateJob") -> None:
     """Prints the scores of translations, or what the job asks for in place of them."""
     with exit_on_interrupt("mt-eval", gigabytes=1):
         from transformer_mt.jobs.evaluate import Evaluator
@@ -102,7 +102,7 @@ def _evaluate(job: "EvaluateJob") -> None:
             print(text, flush=True)
 
 
-def _export(job: "ExportJob") -> None:
+def export(job: "ExportJob") -> None:
     """Converts a model folder to the format of another library."""
     with exit_on_interrupt("mt-export", gigabytes=1):
         from transformer_mt.jobs.export import export
@@ -111,10 +111,10 @@ def _export(job: "ExportJob") -> None:
 
 
 _RUN: "dict[Command, Run]" = {
-    "train": _train,
-    "translate": _translate,
-    "evaluate": _evaluate,
-    "export": _export,
+    "train": train,
+    "translate": translate,
+    "evaluate": evaluate,
+    "export": export,
 }
 """What each command of the table ``config.JOBS`` runs."""
 
@@ -136,7 +136,7 @@ def _set_up_streams() -> None:
 
 
 # The console scripts.
-train = partial(main, "train")
-translate = partial(main, "translate")
-evaluate = partial(main, "evaluate")
-export = partial(main, "export")
+mt_train = partial(main, "train")
+mt_translate = partial(main, "translate")
+mt_eval = partial(main, "evaluate")
+mt_export = partial(main, "export")

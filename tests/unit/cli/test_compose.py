@@ -91,7 +91,7 @@ def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFix
     assert system.scores[0].score == pytest.approx(result.scores[0].score, abs=1e-4)
     assert capfd.readouterr().out == ""
     assert logging.getLogger("transformer_mt").handlers == handlers
-    assert cli._train(compose(settings)) == result.best  # of a finished run, only what it printed
+    assert cli.train(compose(settings)) == result.best  # of a finished run, only what it printed
     assert capfd.readouterr().out == f"{to_text(result.scores)}\n"
 
 

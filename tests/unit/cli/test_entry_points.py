@@ -34,13 +34,13 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_ctrl_c_during_imports(command: Command) -> None:
-    done = python("-c", f"{SLOW_IMPORT}main.{command}()")
+    done = python("-c", f"{SLOW_IMPORT}main.main('{command}')")
     assert (done.returncode, done.stderr) == (130, f"{PROGRAMS[command]}: interrupted\n")
 
 
 def test_ignored_signals_stay_ignored() -> None:
     """As under nohup, or in the background of a script."""
-    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); main.train()"
+    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); main.mt_train()"
     done = python("-c", SLOW_IMPORT + ignored)
     assert (done.returncode, done.stderr) == (1, "not interrupted\n")
 
@@ -50,7 +50,7 @@ def test_help_version_configuration_and_completion_need_no_torch() -> None:
     flags += [("train", flag) for flag in ("--version", "--cfg=job", "-sc install=bash")]
     code = "import sys; from transformer_mt.cli import main\n"
     for command, flag in flags:
-        code += f"sys.argv[1:] = {flag.split()}; main.{command}()\n"
+        code += f"sys.argv[1:] = {flag.split()}; main.main('{command}')\n"
         code += f"assert 'torch' not in sys.modules, {(command, flag)}\n"
     done = python("-c", code)
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ def test_the_command_gets_its_signals_back(monkeypatch: pytest.MonkeyPatch) -> N
     job = lambda _: seen.append(signal.getsignal(signal.SIGINT))  # noqa: E731
     monkeypatch.setitem(main._RUN, "translate", job)
     monkeypatch.setattr(sys, "argv", ["mt-translate", "model=x"])
-    main.translate()
+    main.mt_translate()
     assert seen == [signal.getsignal(signal.SIGINT)]
 
 

@@ -211,7 +211,7 @@ def test_a_job_whose_chunks_are_all_finished_only_joins_them(
 
 KILLED = """
 import os, signal
-from transformer_mt.cli.main import translate
+from transformer_mt.cli.main import mt_translate
 from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 
 process_bytes = LineProcessor.process_bytes
@@ -223,7 +223,7 @@ def die(self, raw, first_line, stats):
 
 CHUNK_LINES["cpu"] = 10
 LineProcessor.process_bytes = die
-translate()
+mt_translate()
 """
 
 

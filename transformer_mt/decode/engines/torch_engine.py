@@ -55,11 +55,11 @@ class ModelStep:
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
         grew = False
+        self._tables = []  # a captured step reads them even after another thread has replaced them
         for model, state in zip(self._models, self._states, strict=True):
             grew |= state.reserve(steps)
             grew |= model.embedding.reserve(state.length)
-        # A captured step reads these tables even after another thread has replaced them.
-        self._tables = [model.embedding.sinusoids for model in self._models]
+            self._tables.append(model.embedding.sinusoids)
         return grew
 
     def step(self, tokens: Tensor) -> Tensor:

@@ -164,9 +164,9 @@ def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 CHILD = """
 import sys
-from transformer_mt.cli.main import translate
+from transformer_mt.cli.main import mt_translate
 
-translate()
+mt_translate()
 slow = {"torch", "pandas", "matplotlib", "datasets", "sacremoses"}
 print(sorted(slow & sys.modules.keys()), file=sys.stderr)
 """
