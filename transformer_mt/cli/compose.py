@@ -107,7 +107,8 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    overrides = with_experiment(list(overrides), command)
+    if command == "train":
+        overrides = with_experiment(overrides)
     with exclusive_hydra(), explained_errors(command, overrides):
         config = compose_config(command, overrides)
         HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
@@ -146,17 +147,14 @@ def exclusive_hydra() -> Iterator[None]:
             Singleton.set_state(state)
 
 
-def with_experiment(
-    overrides: Sequence[str], command: Command, search_path: Sequence[str] = ()
-) -> list[str]:
+def with_experiment(overrides: Sequence[str], search_path: Sequence[str] = ()) -> list[str]:
     """Replaces ``model=auto`` by the experiment for the number of training pairs.
 
     Args:
-        overrides: The command's arguments.
-        command: The command.
+        overrides: The arguments of ``mt-train``.
         search_path: Overrides by which the configuration of the data is found, too.
     """
-    if command != "train" or "model=auto" not in overrides:
+    if "model=auto" not in overrides:
         return list(overrides)
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 

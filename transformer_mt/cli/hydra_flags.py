@@ -83,7 +83,8 @@ def run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list
         # Hydra reads this override before there are interpolations.
         place = quoted(f"file://{added_dir.absolute()}") if added_dir else ""
         search_path = [f"hydra.searchpath=[{place}]"] if place else []
-        overrides = with_experiment(overrides, command, search_path)
+        if command == "train":
+            overrides = with_experiment(overrides, search_path)
         if not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides]):
             added += _prepare_sweep(command, search_path, overrides)
             if command != "train":  # Hydra insists on writing a multirun.yaml

@@ -30,8 +30,7 @@ from torch.nn import functional as F
 from transformer_mt.config import ModelConfig, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.errors import InputError
-from transformer_mt.model.embedding import sinusoids
-from transformer_mt.model.layers import DecoderLayer, EncoderLayer, FeedForward
+from transformer_mt.model.layers import DecoderLayer, EncoderLayer, FeedForward, sinusoids
 from transformer_mt.model.transformer import Transformer
 
 NUM_POSITIONS = 1024

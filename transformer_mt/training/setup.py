@@ -14,8 +14,7 @@ from transformer_mt.kernels.choice import (
     require_short_attention,
     should_compile,
 )
-from transformer_mt.model.decoder_state import BLOCK
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.transformer import BLOCK, Transformer
 
 
 def initial_model(

@@ -11,8 +11,13 @@ from torch import Tensor, nn
 
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer, copy_vocabulary
 from transformer_mt.decode.engine import SINUSOIDS
-from transformer_mt.model.embedding import sinusoids
-from transformer_mt.model.layers import DecoderLayer, EncoderLayer, FeedForward, SelfAttention
+from transformer_mt.model.layers import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    SelfAttention,
+    sinusoids,
+)
 from transformer_mt.model.transformer import Transformer
 
 Spec = Any
