@@ -8,10 +8,10 @@ untrusted folder, they are verified when they are loaded (``model_folder``).
 import re
 from pathlib import Path
 
-from transformer_mt import run_layout
 from transformer_mt.errors import InputError, first_line, printable
 from transformer_mt.files import read_json
 from transformer_mt.registries import IMPORT_FORMATS
+from transformer_mt.run_layout import CONFIG, VOCABULARY, WEIGHTS
 
 PREFIX = "hf://"
 """Start of a name of a repository."""
@@ -19,9 +19,9 @@ PREFIX = "hf://"
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
 """A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
-_CONFIGS = [run_layout.CONFIG, CONFIG_JSON]
+_CONFIGS = [CONFIG, CONFIG_JSON]
 FILES = [
-    *(*_CONFIGS, run_layout.WEIGHTS, *run_layout.VOCABULARY),
+    *(*_CONFIGS, WEIGHTS, *VOCABULARY),
     *("generation_config.json", "tokenizer_config.json"),
 ]
 """Files of a model; besides them a pickle is read, if there are no other weights."""
@@ -75,12 +75,10 @@ def resolve(reference: str) -> Path:
         # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
         folder = fetch(_CONFIGS)
         foreign = foreign_type(folder)
-        if foreign is None and not (folder / run_layout.CONFIG).exists():
-            raise InputError(
-                f"{reference} is not a model of transformer_mt: it has no {run_layout.CONFIG}"
-            )
+        if foreign is None and not (folder / CONFIG).exists():
+            raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
         folder = fetch(FILES)
-        if foreign is not None and not (folder / run_layout.WEIGHTS).exists():
+        if foreign is not None and not (folder / WEIGHTS).exists():
             folder = fetch([PICKLE])
     except InputError:
         raise
@@ -100,7 +98,7 @@ def foreign_type(folder: Path) -> str | None:
         InputError: Its configuration is damaged, or its type is not supported.
     """
     path = folder / CONFIG_JSON
-    if (folder / run_layout.CONFIG).exists() or not path.exists():
+    if (folder / CONFIG).exists() or not path.exists():
         return None
     try:
         kind = read_json(path, {}).get("model_type")

@@ -14,13 +14,14 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from transformer_mt import hub_models, run_layout
+from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.config.checks import require_utf8, schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import cache_path, expand_user, read_regular, write_text
+from transformer_mt.hub_models import FILES, PICKLE, PREFIX, foreign_type, resolve
 from transformer_mt.registries import IMPORT_FORMATS
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
@@ -167,17 +168,17 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
     """
-    if str(reference).startswith(hub_models.PREFIX):
-        folder = hub_models.resolve(str(reference))
+    if str(reference).startswith(PREFIX):
+        folder = resolve(str(reference))
     else:
         folder = expand_user(reference)
     require_utf8(folder)
     if (folder / run_layout.CONFIG).exists():
         return folder
-    kind = hub_models.foreign_type(folder)
+    kind = foreign_type(folder)
     if kind is None:
         return folder
-    names = [name for name in (*hub_models.FILES, hub_models.PICKLE) if (folder / name).exists()]
+    names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
     states = [(name, *_identity(folder / name)) for name in names]
     identity = cache.key(_IMPORT_VERSION, str(folder.resolve()), states)
     entry = cache_path(cache_dir) / "imported" / identity
@@ -223,23 +224,23 @@ def load_model(
     """
     import torch
 
-    from transformer_mt import checkpoint as ckpt
+    from transformer_mt.checkpoint import load_weights, open_checkpoint, steps
     from transformer_mt.model.transformer import Transformer
 
     tokenizer, job = loaded or load_tokenizer(folder)
-    place = folder if step is None else ckpt.open_checkpoint(folder, step).path
+    place = folder if step is None else open_checkpoint(folder, step).path
     weights = place / run_layout.WEIGHTS
     if not weights.exists():
-        steps = ckpt.steps(folder)
+        saved = steps(folder)
         because = (
-            f": copy it again, or set step={steps[-1]} to use a checkpoint"
-            if steps
+            f": copy it again, or set step={saved[-1]} to use a checkpoint"
+            if saved
             else " yet: its training has not reached the first checkpoint"
         )
         raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
     with torch.device("meta"):
         model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
-    ckpt.load_weights(model, weights)
+    load_weights(model, weights)
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise InputError(

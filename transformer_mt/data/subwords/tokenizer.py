@@ -15,12 +15,13 @@ from pathlib import Path
 
 import sentencepiece as spm
 
-from transformer_mt import files, run_layout
+from transformer_mt import files
 from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError, first_line
+from transformer_mt.run_layout import PIECES, SIDE_TOKENIZERS, TOKENIZER
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
@@ -212,16 +213,16 @@ def vocabulary_files(vocabulary: Path) -> list[Path]:
     """
     if not vocabulary.is_dir():
         return [vocabulary]
-    sides = list(map(vocabulary.joinpath, run_layout.SIDE_TOKENIZERS))
+    sides = list(map(vocabulary.joinpath, SIDE_TOKENIZERS))
     if not sides[0].exists():
-        return [vocabulary / run_layout.TOKENIZER]
-    return [*sides, *filter(Path.exists, map(vocabulary.joinpath, run_layout.PIECES))]
+        return [vocabulary / TOKENIZER]
+    return [*sides, *filter(Path.exists, map(vocabulary.joinpath, PIECES))]
 
 
 def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
     """Copies the files of a vocabulary to a folder, each atomically."""
     for path in vocabulary_files(vocabulary):
-        name = path.name if vocabulary.is_dir() else run_layout.TOKENIZER
+        name = path.name if vocabulary.is_dir() else TOKENIZER
         with files.atomic(folder / name) as temporary:
             shutil.copyfile(path, temporary)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import files, model_folder, run_layout
+from transformer_mt import files
 from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
@@ -20,7 +20,9 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksu
 from transformer_mt.decode.engine import Engine, UnavailableError, check_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
+from transformer_mt.model_folder import load_model, load_tokenizer, locate, read_config
 from transformer_mt.registries import ENGINES
+from transformer_mt.run_layout import WEIGHTS
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -85,9 +87,9 @@ class EngineRequest:
                 cannot be downloaded, a setting is invalid, or there is no such device.
         """
         choice("compute_type", compute_type, *COMPUTE_TYPES)
-        locate = partial(model_folder.locate, cache_dir=cache_dir)
-        folder, *others = map(locate, (reference, *ensemble))
-        tokenizer, trained = model_folder.load_tokenizer(folder)
+        find = partial(locate, cache_dir=cache_dir)
+        folder, *others = map(find, (reference, *ensemble))
+        tokenizer, trained = load_tokenizer(folder)
         return cls(
             folder=folder,
             tokenizer=tokenizer,
@@ -105,9 +107,9 @@ class EngineRequest:
     def models(self) -> "list[Transformer]":
         """The folder's model and further members of an ensemble, on the CPU at first."""
         loaded = self.tokenizer, self.trained
-        models = [model_folder.load_model(self.folder, self.step, loaded)[0]]
+        models = [load_model(self.folder, self.step, loaded)[0]]
         for other in self.ensemble:
-            member, tokenizer, _ = model_folder.load_model(other)
+            member, tokenizer, _ = load_model(other)
             if not tokenizer.same_ids(self.tokenizer):
                 raise InputError(
                     f"{self.folder} and {other} have different vocabularies, but models of an "
@@ -128,8 +130,8 @@ class EngineRequest:
             places[0] = open_checkpoint(self.folder, self.step).path
         checksums = []
         for folder, place in zip(folders, places, strict=True):
-            trained = self.trained if folder == self.folder else model_folder.read_config(folder)
-            path = place / run_layout.WEIGHTS
+            trained = self.trained if folder == self.folder else read_config(folder)
+            path = place / WEIGHTS
             try:
                 files.open_regular(path, _MAX_WEIGHTS_BYTES).close()
                 weights = files.sha256(path)
