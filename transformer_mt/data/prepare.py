@@ -129,19 +129,23 @@ def prepare(job: TrainJob) -> Prepared:
     # The small sets first, so that an error in them is reported before an hour of encoding.
     valid = read_all(data.valid, data, cache_dir)
     test = read_all(data.test, data, cache_dir)
-    steps = _Preparation(job, cache_dir)
-    candidates = steps.candidates()
+    steps, held_out_parts = _Preparation(job, cache_dir), held_out.sizes(data)
+    candidates = steps.candidates() if held_out_parts else {}
     vocabulary = steps.vocabulary(candidates)
     tokenizer = steps.tokenizer(vocabulary)
-    chosen = held_out.choose(data, candidates, tokenizer) if candidates else {}
-    valid, test = chosen.get("valid", valid), chosen.get("test", test)
-    dropped = [*valid, *test] if data.cleaning.drop_held_out else []
-    corpus = steps.corpus(vocabulary, held_out.side_hashes(dropped, data, tokenizer.tags))
+    if held_out_parts:
+        chosen = held_out.choose(data, candidates, tokenizer)
+        valid, test = chosen.get("valid", valid), chosen.get("test", test)
+    excluded = frozenset[int]()
+    if data.cleaning.drop_held_out:
+        excluded = held_out.side_hashes([*valid, *test], data, tokenizer.tags)
+    corpus = steps.corpus(vocabulary, excluded)
     train = Corpus.load(corpus)
     checksums = {"corpus": train.fingerprint, "valid": cache.key(valid), "test": cache.key(test)}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    sampler = _sampler(job, vocabulary, train)
+    sampled = job.tokenizer.sampling > 0 or data.augment != "none"
+    sampler = _sampler(job, vocabulary, train) if sampled else None
     return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
 
 
@@ -161,9 +165,7 @@ class _Preparation:
         return replace(self._data, train=local)
 
     def candidates(self) -> dict[str, list[Pair]]:
-        """The candidates for held-out pairs; none without ``valid_pairs`` and ``test_pairs``."""
-        if not self._held_out:
-            return {}
+        """The candidates for held-out pairs, by ``valid_pairs`` and ``test_pairs``."""
         key = cache.key(self._text, self._filters, self._held_out)
         entry = self._cache_dir / f"held-out-{key}"
         cache.build_once(entry, lambda to: held_out.find_candidates(self._local_data(), to))
@@ -171,9 +173,9 @@ class _Preparation:
 
     def vocabulary(self, candidates: held_out.Sets) -> Path:
         """The vocabulary: the given one, with the tags that it lacks, or a learned one."""
-        given = existing_vocabulary(self._job)
-        if given is None:
+        if self._job.tokenizer.path is None:
             return self._learned_vocabulary(candidates)
+        given = existing_vocabulary(self._job.tokenizer.path, self._job.run_dir)
         if missing := missing_tags(self._data, Tokenizer.load(given).tags):
             key = cache.key(vocabulary_checksum(given), missing)
             entry = self._cache_dir / f"tokenizer-{key}"
@@ -235,11 +237,9 @@ class _Preparation:
         return entry
 
 
-def _sampler(job: TrainJob, vocabulary: Path, train: Corpus) -> PairSampler | None:
-    """Samples the training pairs if a setting asks for it, otherwise None."""
+def _sampler(job: TrainJob, vocabulary: Path, train: Corpus) -> PairSampler:
+    """Samples the training pairs, with noise and by subword regularisation."""
     strength, augment = job.tokenizer.sampling, job.data.augment
-    if not strength and augment == "none":
-        return None
     noise = None if augment == "none" else resolve_name(SOURCE_NOISES[augment])
     longest = train.sample.max_length  # of all shards
     return PairSampler(
@@ -276,12 +276,9 @@ def local_sources(
     return local
 
 
-def existing_vocabulary(job: TrainJob) -> Path | None:
-    """``tokenizer.path``, or the run folder's copy if that file no longer exists; None if unset."""
-    if job.tokenizer.path is None:
-        return None
-    given = expand_user(job.tokenizer.path).resolve()
-    copy = Path(job.run_dir)
+def existing_vocabulary(path: str, run_dir: str) -> Path:
+    """The given vocabulary, ``tokenizer.path``; if it no longer exists, the run folder's copy."""
+    given, copy = expand_user(path).resolve(), Path(run_dir)
     return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 

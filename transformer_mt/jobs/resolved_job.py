@@ -44,8 +44,10 @@ def resolved(job: TrainJob) -> TrainJob:
                 require("${" not in str(text), message)
     if job.train.init_from is not None:
         job = with_initial_model(job, job.train.init_from)
-    vocabulary = existing_vocabulary(job)
-    if vocabulary is None or not vocabulary.exists():
+    if job.tokenizer.path is None:
+        return job
+    vocabulary = existing_vocabulary(job.tokenizer.path, job.run_dir)
+    if not vocabulary.exists():
         return job
     tokenizer = Tokenizer.load(vocabulary)
     size = tokenizer.vocab_size + len(missing_tags(job.data, tokenizer.tags))

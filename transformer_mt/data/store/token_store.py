@@ -130,16 +130,14 @@ class TokenStore:
         Raises:
             InputError: The folder is damaged.
         """
-
-        def side(name: str) -> Side:
-            tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
-            offsets = _memory_map(folder / f"{name}.offsets", "int64", sum(meta["sources"]) + 1)
-            return Side(tokens, offsets)
-
         try:
             meta = read_json(folder / "meta.json", _HEADER)
-            sources, longest = tuple(meta["sources"]), meta["longest"]
-            return cls(side("src"), side("tgt"), sources, meta["sha256"], longest, folder)
+            sources, sides = tuple(meta["sources"]), dict[str, Side]()
+            for name in ("src", "tgt"):
+                tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
+                offsets = _memory_map(folder / f"{name}.offsets", "int64", sum(sources) + 1)
+                sides[name] = Side(tokens, offsets)
+            return cls(sides["src"], sides["tgt"], sources, meta["sha256"], meta["longest"], folder)
         except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
             raise damaged(folder.parent, f"{folder.name}: {error}") from None
 
