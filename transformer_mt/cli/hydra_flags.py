@@ -120,6 +120,9 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
 
     If none varies, all settings but ``run_dir`` are in the name: a single job joins a sweep.
     A search looks for the best value of ``train.best_by``, of which only ``nll`` is minimized.
+
+    Raises:
+        UsageError: Jobs of translation or evaluation would share a file, or standard input.
     """
     parsed = OverridesParser.create().parse_overrides(overrides)
     fixed = [item for item in parsed if not item.is_sweep_override()]
@@ -128,6 +131,13 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     config = compose_config(command, [*search_path, *common])
     HydraConfig.instance().set_config(config)
     swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
+    for item in fixed if swept else ():
+        line = str(item.input_line)
+        if item.key_or_group in ("output", "report", "attention_output") and "${" not in line:
+            hint = f"'{item.key_or_group}=\"NAME.${{hydra:job.num}}\"'"
+            raise UsageError(f"every job of the sweep would write {line}: set {hint}")
+    if swept and command == "translate" and "input" not in {item.key_or_group for item in parsed}:
+        raise UsageError("only the first job of a sweep could read standard input: set input=FILE")
     excluded = {item.key_or_group for item in fixed} - swept if swept else set()
     keys = sorted({*excluded, "run_dir"})
     added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]

@@ -69,6 +69,8 @@ def _unknown_option(group: str, option: str, message: str) -> str:
     else:  # Hydra's list has options of other folders, too (--config-dir)
         listed = message.partition("Available options in")[2].partition(":")[2].split()
         listed += sorted({f"{name.partition('/')[0]}/…" for name in known if "/" in name})
+    if group == "model":  # not a file: cli/compose.py replaces it by an experiment
+        known, listed = [*known, "auto"], [*listed, "auto"]
     near = get_close_matches(option, known, n=1, cutoff=0.7)
     hint = f"did you mean {group}={near[0]}? " if near else ""
     return f"there is no {group}={option}; {hint}{what} is one of: {', '.join(listed)}"

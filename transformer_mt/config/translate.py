@@ -1,5 +1,6 @@
 """Settings of mt-translate, and of search: those that a model folder records, and all others."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -210,5 +211,6 @@ class TranslateJob(Checked):
     def document_format(self) -> str | None:
         """Format of the document (``DOCUMENT_FORMATS``); None if lines are translated."""
         if self.format == "auto":
-            return DOCUMENT_ENDINGS.get(Path(self.input or "").suffix.lower())
+            name = re.sub(r"\.(gz|xz|bz2|zst)$", "", (self.input or "").lower())
+            return DOCUMENT_ENDINGS.get(Path(name).suffix)
         return self.format if self.format in DOCUMENT_FORMATS else None

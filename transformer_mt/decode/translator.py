@@ -155,7 +155,7 @@ class Translator:
 
         Raises:
             InputError: The vocabulary has no such tag.
-            TypeError: ``lines`` is a single string.
+            TypeError: ``lines`` is a single string, or has a line that is not a string.
         """
         lines = as_lines(lines)
         if tag is None:
@@ -198,7 +198,7 @@ class Translator:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
                 has characters outside its vocabulary, or a text has a surrogate, which is not a
                 character.
-            TypeError: ``lines`` is a single string.
+            TypeError: ``lines`` is a single string, or has a line that is not a string.
         """
         self._config.check_nbest(nbest)
         lines = as_lines(lines)
@@ -253,7 +253,7 @@ class Translator:
 
         Raises:
             InputError: A line exceeds the model's positions; it cannot be scored in parts.
-            TypeError: ``sources`` or ``targets`` is a single string.
+            TypeError: ``sources`` or ``targets`` is a single string, or not all are strings.
         """
         sources, targets = as_lines(sources), as_lines(targets)
         pairs = zip(sources, targets, strict=True)

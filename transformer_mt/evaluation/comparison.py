@@ -86,7 +86,7 @@ class System:
 
     name: str
     """Shortest end of its path that no other system has."""
-    hypotheses: Sequence[str]
+    hypotheses: Sequence[str] = field(repr=False)  # a notebook would print all of them
     scores: list[Score]
     diagnostics: list[str]
     """Warnings about the scores; see ``score_diagnostics``."""
@@ -97,7 +97,7 @@ class Evaluation:
     """Results of all systems on one test set; the first system is the baseline."""
 
     systems: list[System]
-    test: TestSet
+    test: TestSet = field(repr=False)
     settings: ScoreSettings
 
     @property

@@ -43,7 +43,7 @@ BAD_USAGE = {
     "train.max_steps=many": ["train.max_steps=many"],
     "train.seed=${nowhere}": ["train.seed", "nowhere"],
     "train.seed=???": ["train.seed"],
-    "model=huge": ["model=huge", "base, big, deep_shallow, medium, mini, small, student, tiny"],
+    "model=huge": ["model=huge", "big, deep_shallow, medium, mini, small, student, tiny, auto"],
     "max_step=1": ["mean train.max_steps"],
     "data.cleaning=standard": ["; a preset is chosen by cleaning=none, paper or standard"],
     "train.max=1": ["train.max_epochs or train.max_hours?"],

@@ -26,10 +26,15 @@ def test_a_sweep_of_translations_leaves_no_files(
     temporary.mkdir(), work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    monkeypatch.setattr(sys, "argv", ["mt-translate", "-m", "model=x", "beam_size=1,4"])
+    monkeypatch.setattr(sys, "argv", ["mt-translate", "-m", "model=x", "input=a", "beam_size=1,4"])
     sizes: list[int] = []
     cli.main("translate", lambda job: sizes.append(job.beam_size))
     assert (sizes, [*temporary.iterdir()], [*work.iterdir()]) == ([1, 4], [], [])
+
+
+def test_translations_of_a_sweep_do_not_share_a_file(run: Run) -> None:
+    for given, message in (("input=a output=b", "would write output=b: set"), ("", "input=FILE")):
+        assert message in run("translate", "-m", "model=x,y", *given.split(), job=print)[2]
 
 
 def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:

@@ -37,6 +37,7 @@ def test_translation(settings: dict[str, Any], message: str) -> None:
     [
         ("a.HTM", "auto", "html"),
         ("a.sdlxliff", "auto", "xliff"),
+        ("a.html.gz", "auto", "html"),
         ("a.txt", "auto", None),
         ("a.txt", "html", "html"),
         (None, "auto", None),

@@ -261,6 +261,8 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
     ):
         with pytest.raises(InputError, match=r"text 2 has the surrogate U\+D8"):
             call()
+    with pytest.raises(TypeError, match="text 2 is of type float, not str: nan"):
+        make().translate(["a", float("nan")])  # type: ignore[list-item]
     no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
     lacking = make_translator(random_model(), no_bytes, DecodeConfig())
     with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):

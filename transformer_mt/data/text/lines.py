@@ -158,12 +158,14 @@ def as_lines(lines: Iterable[str]) -> list[str]:
 
     Raises:
         InputError: A line has a surrogate.
-        TypeError: They are a single string.
+        TypeError: They are a single string, or a line is not a string.
     """
     if isinstance(lines, str):
         raise TypeError("expected a list of lines, not a single string: pass [text]")
     lines = list(lines)
     for number, line in enumerate(lines, 1):
+        if not isinstance(line, str):  # a missing value of a table is None, or a float
+            raise TypeError(f"text {number} is of type {type(line).__name__}, not str: {line!r}")
         if (lone := _LONE_SURROGATE.search(line)) is not None:
             raise InputError(
                 f"text {number} has the surrogate U+{ord(lone[0]):04X}, which is not a character: "

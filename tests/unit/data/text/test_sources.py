@@ -160,6 +160,8 @@ def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
 
 
 def test_invalid_parquet(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "b", {"translation.en": ["a"], **translations([("a", "b")])})
+    assert "columns are named 'translation.en': rename" in error_of(SourceConfig(parquet=path))
     path = write_parquet(tmp_path / "a.parquet", {"id": [1], **translations([("a", "b")])})
     source = SourceConfig(parquet=path)
     numbers = SourceConfig(parquet=path, src_column="id")
