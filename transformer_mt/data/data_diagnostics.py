@@ -68,6 +68,12 @@ def diagnose(
             f"{same:,} of {len(pairs):,} validation pairs have the same text, or no text, on both "
             "sides: is this the right file?"
         )
+    unlettered = sum(not all(any(map(str.isalpha, side)) for side in pair) for pair in pairs)
+    if unlettered > max(same, _MAX_SHARE * len(pairs)):
+        yield (
+            f"{unlettered:,} of {len(pairs):,} validation pairs have a side without letters, such "
+            "as a line number: are src_column and tgt_column right?"
+        )
     blank = sum(is_blank(pair.src) != is_blank(pair.tgt) for pair in pairs)
     if blank:
         yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"

@@ -60,6 +60,7 @@ UNTAGGED = "200 of 200 validation pairs have no tag"
         ([Pair(p.src, p.src) for p in TRAIN], VALID, "100% of the training pairs have the same"),
         (TRAIN, [Pair(p.tgt, p.tgt) for p in VALID], "200 of 200 validation pairs have the same"),
         (TRAIN, [Pair(" ", "")] * 9, "9 of 9 validation pairs have the same text, or no text"),
+        (TRAIN, [Pair("17", p.tgt) for p in VALID], "200 of 200 validation pairs have a side with"),
         (TRAIN, [*VALID, Pair("a", " ")], "1 of 201 validation pairs have an empty side"),
         (TRAIN, TRAIN, "100% of the validation pairs are training pairs, too"),
         (TRAIN, [*TRAIN[100:150], *VALID[:150]], "25% of the validation pairs are training pairs"),
