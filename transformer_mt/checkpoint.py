@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from transformer_mt import run_layout
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import (
     atomic,
@@ -27,6 +26,14 @@ from transformer_mt.files import (
     restore_replaced,
     sha256,
     write_json,
+)
+from transformer_mt.run_layout import (
+    CHECKPOINT_NAME,
+    CHECKPOINT_OPTIMIZER,
+    CHECKPOINT_STATE,
+    CHECKPOINT_VALIDATION,
+    CHECKPOINTS,
+    WEIGHTS,
 )
 
 log = logging.getLogger(__name__)
@@ -62,7 +69,7 @@ class Checkpoint:
     def validation(self) -> dict[str, float] | None:
         """Metrics of the validation of these weights; None if it was not completed."""
         try:
-            content = read_json(self.path / run_layout.CHECKPOINT_VALIDATION)
+            content = read_json(self.path / CHECKPOINT_VALIDATION)
             values: dict[str, float] = content["values"]
             return values if _digest(values) == content["sha256"] else None
         except _INVALID:
@@ -83,35 +90,35 @@ def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
 
 def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
     """Writes ``checkpoints/step_…`` atomically: a snapshot, its state with ``step``, checksums."""
-    path = run_dir / run_layout.CHECKPOINTS / run_layout.CHECKPOINT_NAME.format(state["step"])
+    path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(state["step"])
     with new_folder(path, replace=True) as unfinished:
         for name, values in tensors.items():
             _write(values, unfinished / name)
         state = {"format": FORMAT, **state}
         state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
-        state["sha256"][run_layout.CHECKPOINT_STATE] = _digest(state)  # without this checksum
+        state["sha256"][CHECKPOINT_STATE] = _digest(state)  # without this checksum
         text = json.dumps(state, indent=2)
-        (unfinished / run_layout.CHECKPOINT_STATE).write_text(text, encoding="utf-8")
+        (unfinished / CHECKPOINT_STATE).write_text(text, encoding="utf-8")
     return Checkpoint(path, state)
 
 
 def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
     """Stores the metrics of a validation in the checkpoint that was validated."""
-    path = checkpoint.path / run_layout.CHECKPOINT_VALIDATION
+    path = checkpoint.path / CHECKPOINT_VALIDATION
     write_json(path, {"values": metrics, "sha256": _digest(metrics)})
 
 
 def steps(run_dir: Path) -> list[int]:
     """Steps of all checkpoints of a run, valid or not, in ascending order."""
-    found = (run_dir / run_layout.CHECKPOINTS).glob("step_" + "[0-9]" * 8)
+    found = (run_dir / CHECKPOINTS).glob("step_" + "[0-9]" * 8)
     return sorted(int(path.name.removeprefix("step_")) for path in found)
 
 
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
-    restore_replaced(run_dir / run_layout.CHECKPOINTS)
+    restore_replaced(run_dir / CHECKPOINTS)
     found = []
-    for path in sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*")):
+    for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
         except _INVALID as error:
@@ -121,7 +128,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
 
 def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
-    path = run_dir / run_layout.CHECKPOINTS / run_layout.CHECKPOINT_NAME.format(step)
+    path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(step)
     if not path.is_dir():
         found = ", ".join(map(str, steps(run_dir))) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
@@ -149,7 +156,7 @@ def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """Element-wise mean of several checkpoints' weights (§6.1), computed in float64."""
     total: dict[str, Tensor] = {}
     for checkpoint in checkpoints:
-        weights = read_tensors(checkpoint.path / run_layout.WEIGHTS)
+        weights = read_tensors(checkpoint.path / WEIGHTS)
         for name, tensor in weights.items():
             value = tensor.double()
             total[name] = total[name].add_(value) if name in total else value
@@ -212,8 +219,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
     return {
-        run_layout.WEIGHTS: model.state_dict(),
-        run_layout.CHECKPOINT_OPTIMIZER: optimizer_state,
+        WEIGHTS: model.state_dict(),
+        CHECKPOINT_OPTIMIZER: optimizer_state,
     }
 
 
@@ -246,15 +253,15 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
 
 def _verify(path: Path) -> Checkpoint:
     """Reads a checkpoint's state and compares all checksums."""
-    state = read_json(path / run_layout.CHECKPOINT_STATE)
+    state = read_json(path / CHECKPOINT_STATE)
     if state["format"] != FORMAT:
         raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
-    if path.name != run_layout.CHECKPOINT_NAME.format(state["step"]):
-        raise ValueError(f"{run_layout.CHECKPOINT_STATE} is of step {state['step']}")
+    if path.name != CHECKPOINT_NAME.format(state["step"]):
+        raise ValueError(f"{CHECKPOINT_STATE} is of step {state['step']}")
     digests = dict(state["sha256"])
-    if digests.pop(run_layout.CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):
-        raise ValueError(f"the checksum of {run_layout.CHECKPOINT_STATE} is wrong")
-    for name in (run_layout.WEIGHTS, run_layout.CHECKPOINT_OPTIMIZER):
+    if digests.pop(CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):
+        raise ValueError(f"the checksum of {CHECKPOINT_STATE} is wrong")
+    for name in (WEIGHTS, CHECKPOINT_OPTIMIZER):
         if sha256(path / name) != digests[name]:
             raise ValueError(f"the checksum of {name} is wrong")
     return Checkpoint(path, state)

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from transformer_mt.checkpoint import steps
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import CleaningReport
@@ -33,7 +32,9 @@ from transformer_mt.jobs.resolved_job import resolved
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import read_config, write_config
 from transformer_mt.progress_reporter import log_to
+from transformer_mt.run_layout import LOG, MODEL_CARD, TEST_SCORES
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import Trackers, check_installed
 from transformer_mt.training.trainer import Trainer
@@ -89,7 +90,7 @@ def train(job: TrainJob) -> TrainResult:
             for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
-            stack.enter_context(log_to(run_dir / run_layout.LOG))
+            stack.enter_context(log_to(run_dir / LOG))
         data = prepare(job)
         if is_main and is_new:
             report = CleaningReport(job.data.cleaning, data.report)
@@ -106,10 +107,10 @@ def train(job: TrainJob) -> TrainResult:
             (job, data),
             num_processes,
             restarts=_RESTARTS,
-            progress=lambda: ckpt.steps(run_dir)[-1:],
+            progress=lambda: steps(run_dir)[-1:],
             timeout_minutes=job.distributed.timeout_minutes,
         )
-        scores = read_scores(run_dir / run_layout.TEST_SCORES) if data.test else None
+        scores = read_scores(run_dir / TEST_SCORES) if data.test else None
         return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
 
 
@@ -131,7 +132,7 @@ def _num_processes(job: TrainJob, launcher: LauncherEnv) -> int:
 def _train_worker(job: TrainJob, data: Prepared) -> None:
     """``_train_rank`` in a process that ``launch`` has started, in which nothing is logged yet."""
     is_main = LauncherEnv.read().rank == 0
-    with log_to(Path(job.run_dir) / run_layout.LOG) if is_main else nullcontext():
+    with log_to(Path(job.run_dir) / LOG) if is_main else nullcontext():
         _train_rank(job, data)
 
 
@@ -223,11 +224,11 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
 def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
-    scores = read_scores(run_dir / run_layout.TEST_SCORES)
-    changed = model_folder.read_config(run_dir).card != job.card
+    scores = read_scores(run_dir / TEST_SCORES)
+    changed = read_config(run_dir).card != job.card
     if changed:
-        model_folder.write_config(run_dir, job, run_dir)
-    if changed or not (run_dir / run_layout.MODEL_CARD).exists():
+        write_config(run_dir, job, run_dir)
+    if changed or not (run_dir / MODEL_CARD).exists():
         write_model_card(run_dir, scores)
     criteria, advice = trainer.criteria, "raise that limit to continue training"
     if criteria.is_last_update(trainer.state) and job.schedule.name == "linear":
