@@ -17,6 +17,7 @@ device's data sheet, as in mt-train. A part that fails does not stop the others.
 """
 
 import argparse
+import gc
 import json
 import statistics
 import sys
@@ -195,6 +196,7 @@ def measure_updates(bench: Bench, ranks: int) -> Result:
     """Times the updates of one of ``ranks`` GPUs."""
     scale, device = bench.scale, bench.device
     torch._dynamo.reset()
+    gc.collect()  # a compiled step is part of a cycle, and would count in this one's memory
     torch.manual_seed(1)
     model = Transformer(scale.model, scale.vocab_size).to(device)
     plan = BatchPlan(bench.store, scale.batch_tokens, seed=1)

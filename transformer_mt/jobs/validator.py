@@ -11,6 +11,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import lines_by_tag
+from transformer_mt.decode.search import cuda_graphs
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
@@ -60,6 +61,7 @@ class TranslationValidator:
         if rest and metrics["bleu"] >= _USABLE_BLEU:
             hypotheses |= self._translate(translator, rest)
             metrics = self._score(hypotheses)
+        cuda_graphs.release_memory()  # training may need it
         if len(hypotheses) < len(self.pairs):
             metrics["lines"] = len(hypotheses)
         if not self.world.is_main:

@@ -71,6 +71,14 @@ def _pool(device: int) -> torch.cuda.CUDAGraph:
     return _capture(lambda: cell.add_(1))
 
 
+def release_memory() -> None:
+    """Lets other work have the memory of graphs, which torch otherwise keeps even when it runs out.
+
+    For use when decoding is over, as after a validation; later graphs get new memory.
+    """
+    _pool.cache_clear()
+
+
 def _capture(
     work: Callable[[], object], pool_owner: torch.cuda.CUDAGraph | None = None
 ) -> torch.cuda.CUDAGraph:

@@ -240,3 +240,8 @@ def test_a_capture_that_runs_out_of_memory_is_undone_and_the_next_one_succeeds(
     calls = [name.rpartition(".")[2] for name, *_ in cuda.mock_calls]
     assert [call for call in calls if call in {*expected, *undone}] == expected
     assert {call.args for call in graph.capture_begin.mock_calls} == {(pool,)}
+    cuda_graphs.release_memory()
+    step.invalidate()
+    step()
+    step()
+    assert len(graph.capture_begin.mock_calls) == 5  # the last two: a new pool, and the step
