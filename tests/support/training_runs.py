@@ -62,7 +62,7 @@ def _serve(
         torch.set_num_threads(1)
         sys.argv = [command, *argv]
         (out / "begins").touch()
-        main(command)
+        main(command)  # type: ignore[arg-type]
     else:
         os.setsid()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
