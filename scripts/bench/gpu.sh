@@ -14,24 +14,15 @@
 
 set -euo pipefail
 
-what=${1:-}
-if [[ $what != tests && $what != bench && $what != train ]]; then
-  sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
-  [[ $what == -h || $what == --help ]] || exit 2
-  exit
-fi
-shift
 cd "$(dirname "$0")/../.."
-python=${PYTHON:-python3}
-export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-
-if [[ $what == tests ]]; then
+case ${1:-} in
   # Only the files that have GPU tests: the others may import packages that are not installed.
-  mapfile -t files < <(grep -rlE 'mark\.gpu' --include='*.py' tests)
-  command=(-m pytest -v --durations=0 -m gpu -p no:cacheprovider "${files[@]}" "$@")
-elif [[ $what == train ]]; then
-  command=(-m transformer_mt.cli train experiment=quickstart train.compile=true "$@")
-else
-  command=(scripts/bench/gpu.py "$@")
-fi
-exec timeout -k 5 "${TIME_LIMIT:-540}" "$python" "${command[@]}"
+  tests) mapfile -t files < <(grep -rlE 'mark\.gpu' --include='*.py' tests)
+    command=(-m pytest -v --durations=0 -m gpu -p no:cacheprovider "${files[@]}") ;;
+  bench) command=(scripts/bench/gpu.py) ;;
+  train) command=(-m transformer_mt.cli train experiment=quickstart train.compile=true) ;;
+  -h | --help) exec sed -n '2,/^$/s/^# \{0,1\}//p' scripts/bench/gpu.sh ;;
+  *) sed -n '2,/^$/s/^# \{0,1\}//p' scripts/bench/gpu.sh >&2; exit 2 ;;
+esac
+export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
+exec timeout -k 5 "${TIME_LIMIT:-540}" "${PYTHON:-python3}" "${command[@]}" "${@:2}"
