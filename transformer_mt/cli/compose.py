@@ -38,8 +38,6 @@ _DEFAULT_DATA = "wmt14_en_de"
 _NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
 _PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
 """Text that Hydra reads as it is, without quotes."""
-
-
 _HYDRA = Lock()
 
 

@@ -48,7 +48,7 @@ CONFIG_DIRS: dict[Command, Path] = {
     "evaluate": CONFIG_DIR / "commands",
     "export": CONFIG_DIR / "commands",
 }
-"""The part of each command.
+"""The part of the tree that each command composes.
 
 Only ``train`` has groups: next to them ``model=FOLDER`` would choose a file of ``model/``.
 """

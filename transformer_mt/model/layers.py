@@ -54,7 +54,7 @@ def sinusoids(num_positions: int, d_model: int) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token embeddings scaled by √d_model, plus positional encodings."""
+    """Token embeddings scaled by √d_model (§3.4), plus positional encodings (§3.5)."""
 
     sinusoids: Tensor
     """[positions, D], extended when needed; empty if positions are learned."""
