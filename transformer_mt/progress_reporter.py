@@ -4,9 +4,9 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Self, TextIO
+from typing import TextIO
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class _LogFile(logging.FileHandler):
         self._failed = True
 
 
-class ProgressReporter:
+class ProgressReporter(AbstractContextManager["ProgressReporter"]):
     """Reports how many items are done, on stderr.
 
     Args:
@@ -100,9 +100,6 @@ class ProgressReporter:
             dynamic_ncols=True,
             disable=not visible or not sys.stderr.isatty(),
         )
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()

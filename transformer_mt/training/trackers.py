@@ -12,14 +12,14 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from string import punctuation
-from typing import Any, Self
+from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
@@ -50,7 +50,7 @@ def check_installed(names: Sequence[str]) -> None:
             raise InputError(f"trackers=[{name}] needs {name}: pip install {name}")
 
 
-class Trackers:
+class Trackers(AbstractContextManager["Trackers"]):
     """The trackers of a run, open within ``with``; None has none, as all ranks but one.
 
     A tracker that raises is switched off with one warning. What it prints is dropped, because
@@ -62,9 +62,6 @@ class Trackers:
         for name in job.trackers if job else ():
             with self._guarding(name):
                 self._opened[name] = resolve_name(TRACKERS[name])(job, steps_done)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, error: object, *_: object) -> None:
         self._call("close", error is None)
