@@ -33,7 +33,7 @@ from transformer_mt.cli.compose import (
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.cli.settings import setting_names
 from transformer_mt.cli.usage_errors import similar
-from transformer_mt.config import CONFIG_DIRS, Command, TrainJob
+from transformer_mt.config import CONFIG_DIRS, Command, TrainJob, TranslateJob
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.errors import InputError, UsageError
 
@@ -122,7 +122,7 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     A search looks for the best value of ``train.best_by``, of which only ``nll`` is minimized.
 
     Raises:
-        UsageError: Jobs of translation or evaluation would share a file, or standard input.
+        UsageError: Jobs of translation or evaluation would write the same file.
     """
     parsed = OverridesParser.create().parse_overrides(overrides)
     fixed = [item for item in parsed if not item.is_sweep_override()]
@@ -131,13 +131,12 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     config = compose_config(command, [*search_path, *common])
     HydraConfig.instance().set_config(config)
     swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
-    for item in fixed if swept else ():
-        line = str(item.input_line)
-        if item.key_or_group in ("output", "report", "attention_output") and "${" not in line:
-            hint = f"'{item.key_or_group}=\"NAME.${{hydra:job.num}}\"'"
-            raise UsageError(f"every job of the sweep would write {line}: set {hint}")
-    if swept and command == "translate" and "input" not in {item.key_or_group for item in parsed}:
-        raise UsageError("only the first job of a sweep could read standard input: set input=FILE")
+    for item in parsed:
+        key, line = item.key_or_group, str(item.input_line)
+        shared = swept - {key} and "${" not in line and item.value() is not None
+        if key in ("output", "report", "attention_output") and shared:
+            hint = f"'{key}=\"NAME.${{hydra:job.num}}\"'"
+            raise UsageError(f"jobs of the sweep would write the same files, {line}: set {hint}")
     excluded = {item.key_or_group for item in fixed} - swept if swept else set()
     keys = sorted({*excluded, "run_dir"})
     added = [override("hydra.job.config.override_dirname.exclude_keys", keys)]
@@ -163,6 +162,8 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
             if isinstance(job, TrainJob):
                 folder = Path(hydra_config.sweep.dir, hydra_config.sweep.subdir)
                 job, where = replace(job, run_dir=str(folder)), f" -> {folder}"
+            if isinstance(job, TranslateJob) and job.input is None and hydra_config.job.num > 0:
+                raise InputError("only the first job can read standard input: set input=FILE")
             if launcher.rank == 0:
                 print(f"{program}: {title}{where}", file=sys.stderr)
             return run(job)

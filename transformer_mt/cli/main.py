@@ -48,12 +48,12 @@ def main(command: "Command", run: Run | None = None) -> None:
         if "--version" in flags:
             print(program, __version__)
         elif "--help" in flags or "-h" in flags:
-            from transformer_mt.cli.help import help_text
-
+            with exit_on_interrupt(program):
+                from transformer_mt.cli.help import help_text
             print(help_text(command))
         elif flags or "hydra" in str(overrides):
-            from transformer_mt.cli.hydra_flags import run_with_hydra
-
+            with exit_on_interrupt(program):
+                from transformer_mt.cli.hydra_flags import run_with_hydra
             run_with_hydra(command, run_job, flags, overrides)
         else:
             run_job(compose(overrides, command))  # Hydra's main would compose it twice

@@ -211,6 +211,6 @@ class TranslateJob(Checked):
     def document_format(self) -> str | None:
         """Format of the document (``DOCUMENT_FORMATS``); None if lines are translated."""
         if self.format == "auto":
-            name = re.sub(r"\.(gz|xz|bz2|zst)$", "", (self.input or "").lower())
-            return DOCUMENT_ENDINGS.get(Path(name).suffix)
+            name = re.sub(r"\.(gz|xz|bz2|zst)$", "", self.input or "")  # data.text.lines.COMPRESSED
+            return DOCUMENT_ENDINGS.get(Path(name).suffix.lower())
         return self.format if self.format in DOCUMENT_FORMATS else None

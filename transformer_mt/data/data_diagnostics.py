@@ -68,8 +68,12 @@ def diagnose(
             f"{same:,} of {len(pairs):,} validation pairs have the same text, or no text, on both "
             "sides: is this the right file?"
         )
-    unlettered = sum(not all(any(map(str.isalpha, side)) for side in pair) for pair in pairs)
-    if unlettered > max(same, _MAX_SHARE * len(pairs)):
+    unlettered = sum(
+        pair.src.strip() != pair.tgt.strip()
+        and not all(is_blank(side) or any(map(str.isalpha, side)) for side in pair)
+        for pair in pairs
+    )
+    if unlettered > _MAX_SHARE * len(pairs):
         yield (
             f"{unlettered:,} of {len(pairs):,} validation pairs have a side without letters, such "
             "as a line number: are src_column and tgt_column right?"

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 
 import torch
@@ -101,21 +100,25 @@ def pick_device(name: str, key: str = "device") -> torch.device:
     return torch.device("cpu" if name == "cpu" or problem else "cuda")
 
 
-@cache
+def warn_about_gpu(name: str) -> None:
+    """Warns if ``auto`` takes the CPU though there is an NVIDIA GPU, unless the GPU is hidden."""
+    if name != "auto" or not Path("/dev/nvidiactl").exists():
+        return
+    problem = _cuda_problem()
+    if problem and not problem.startswith("No CUDA GPUs"):  # as by CUDA_VISIBLE_DEVICES
+        log.warning("warning: using the CPU, as PyTorch cannot use the GPU here: %s", problem)
+
+
 def _cuda_problem() -> str:
-    """Why PyTorch can use no GPU, empty if it can; the first call warns if there is one."""
+    """Why PyTorch can use no GPU; empty if it can."""
     with warnings.catch_warnings(action="ignore"):  # torch's own about an old driver
         if torch.cuda.is_available():
             return ""
     try:
         torch.cuda.init()
-        problem = "torch.cuda.is_available() is false"
     except (AssertionError, RuntimeError) as error:
-        problem = str(error).partition("\n")[0]
-    is_hidden = problem.startswith("No CUDA GPUs")  # as by CUDA_VISIBLE_DEVICES
-    if Path("/dev/nvidiactl").exists() and not is_hidden:
-        log.warning("warning: using the CPU, as PyTorch cannot use the GPU here: %s", problem)
-    return problem
+        return str(error).partition("\n")[0]
+    return "torch.cuda.is_available() is false"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.distributed.failures import propagate_errors
 from transformer_mt.distributed.launcher import launch
-from transformer_mt.distributed.world import World, join, pick_device
+from transformer_mt.distributed.world import World, join, pick_device, warn_about_gpu
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
@@ -91,6 +91,7 @@ def train(job: TrainJob) -> TrainResult:
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
             stack.enter_context(log_to(run_dir / LOG))
+            warn_about_gpu(job.train.device)
         data = prepare(job)
         if is_main and is_new:
             report = CleaningReport(job.data.cleaning, data.report)

@@ -33,7 +33,7 @@ def test_a_sweep_of_translations_leaves_no_files(
 
 
 def test_translations_of_a_sweep_do_not_share_a_file(run: Run) -> None:
-    for given, message in (("input=a output=b", "would write output=b: set"), ("", "input=FILE")):
+    for given, message in (("input=a output=b", "same files, output=b: set"), ("", "input=FILE")):
         assert message in run("translate", "-m", "model=x,y", *given.split(), job=print)[2]
 
 

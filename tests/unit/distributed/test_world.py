@@ -7,7 +7,6 @@ import torch
 
 from transformer_mt.distributed import world
 from transformer_mt.distributed.environment import LauncherEnv
-from transformer_mt.distributed.world import join
 from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
@@ -42,7 +41,7 @@ def test_threads_of_a_rank(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
-    with join(CPU):
+    with world.join(CPU):
         assert torch.get_num_threads() == threads
 
 
@@ -51,4 +50,5 @@ def test_a_gpu_that_pytorch_cannot_use_is_reported(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("pathlib.Path.exists", lambda _: True)  # the driver's device file
-    assert world._cuda_problem.__wrapped__() in caplog.messages[0]
+    world.warn_about_gpu("auto")
+    assert world._cuda_problem() in caplog.messages[0]

@@ -145,7 +145,7 @@ def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
             except Exception as error:
                 try:
                     failure = copy(error)  # as the parent makes it
-                except TypeError:  # its class takes several arguments
+                except Exception:  # its class takes other arguments than it stores
                     failure = RuntimeError(f"{type(error).__name__}: {error}")
                 failure.add_note(traceback.format_exc())
                 reply = False, failure

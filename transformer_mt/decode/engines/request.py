@@ -171,8 +171,9 @@ def _pick_device(name: str) -> str:
             name = "auto" if get_cuda_device_count() else "cpu"
     if name not in ("auto", "cuda"):
         return name
-    from transformer_mt.distributed.world import pick_device
+    from transformer_mt.distributed.world import pick_device, warn_about_gpu
 
+    warn_about_gpu(name)
     return str(pick_device(name))
 
 

@@ -1,6 +1,7 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
@@ -51,15 +52,18 @@ class ModelStep:
     def __init__(self, models: Sequence[Transformer], src: Packed, beam_size: int):
         self._models = models
         self._states = [model.init_decoder_state(src, beam_size) for model in models]
+        self._tables: list[Tensor] = []
 
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
-        grew = False
-        self._tables = []  # a captured step reads them even after another thread has replaced them
+        grew, tables = False, list[Tensor]()
         for model, state in zip(self._models, self._states, strict=True):
             grew |= state.reserve(steps)
             grew |= model.embedding.reserve(state.length)
-            self._tables.append(model.embedding.sinusoids)
+            tables.append(model.embedding.sinusoids)
+        # A captured step reads the tables of its capture, which another thread may have replaced.
+        grew |= any(map(operator.is_not, tables, self._tables))
+        self._tables = tables
         return grew
 
     def step(self, tokens: Tensor) -> Tensor:
