@@ -58,7 +58,7 @@ class EvaluateJob(Checked):
     """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
     """Compute these metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references
-    under the model, per subword; alone, without a report, nothing is translated."""
+    under the model, per subword; if nothing else is asked for, nothing is translated."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
     """Add BLEU by other protocols, on their own scales. null: chosen to fit the model. ``paper``:
     tokenised, compounds split (Table 2); ``lowercase_tokens``: published Multi30k scores."""

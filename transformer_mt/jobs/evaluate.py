@@ -97,11 +97,9 @@ class Evaluator:
         check_outputs({key: getattr(job, key) for key in job.outputs}, inputs)
         if "comet" in (job.metrics or []):
             comet_command()
-        self._only_ppl = job.metrics == ["ppl"] and not (job.protocols or job.report)
         self.translator: Translator | None = None
         if self._request is not None:
-            engine = "torch" if self._only_ppl else job.engine  # CTranslate2 may need a conversion
-            self.translator = Translator.open(self._request, engine, token_scores=False)
+            self.translator = Translator.open(self._request, job.engine, token_scores=False)
 
     def run(self) -> Iterator[str]:
         """Scores and reports what the job asks for; yields what there is to print."""
@@ -124,7 +122,7 @@ class Evaluator:
         if self._evaluation is not None:
             return self._evaluation
         job, settings, test = self.job, settings or self.settings(), self.test
-        if self._only_ppl:  # of the references
+        if job.metrics == ["ppl"] and not (job.protocols or job.report):  # of the references alone
             (name,) = short_names([str(job.model)])
             system = System(name=name, hypotheses=[], scores=[], diagnostics=[])
             evaluation = Evaluation(systems=[system], test=test, settings=settings)

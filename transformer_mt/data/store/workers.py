@@ -144,8 +144,8 @@ def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
                 reply = True, task(item)
             except Exception as error:
                 try:
-                    failure = copy(error)  # as the parent makes it
-                except Exception:  # its class takes other arguments than it stores
+                    failure = copy(error)  # as unpickling does in the main process
+                except Exception:  # its class cannot be called with the arguments that it keeps
                     failure = RuntimeError(f"{type(error).__name__}: {error}")
                 failure.add_note(traceback.format_exc())
                 reply = False, failure
