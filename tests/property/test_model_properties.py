@@ -96,7 +96,7 @@ def batches_of(pairs: list[Pair], groups: list[Indices]) -> list[Batch]:
     """The pairs of all groups in each form: buckets, buckets of few shapes, a buffer."""
     store = store_of(pairs)
     (buffer,) = fill(store, np.concatenate(groups), SHAPE)
-    return [collate(store, groups), collate(store, groups, few_shapes=True), buffer]
+    return [collate(store, groups), collate(store, groups, pad_to_grid=True), buffer]
 
 
 @VARIANTS

@@ -46,7 +46,7 @@ Weights = dict[str, Tensor]
 """Weights by their names in transformers."""
 
 
-def check_shape(config: ModelConfig) -> None:
+def check_supported(config: ModelConfig) -> None:
     """Raises ``InputError`` if transformers has no class for the shape of a model."""
     if config.norm == "post" and config.positions == "learned":
         raise InputError(
@@ -139,7 +139,7 @@ _TOKENS = {
 
 
 def convert_weights(model: Transformer, num_positions: int) -> Weights:
-    """The weights of a model of a supported shape (``check_shape``), by their transformers names.
+    """The weights of a supported model (``check_supported``), by their transformers names.
 
     ``num_positions`` positions are stored.
     """

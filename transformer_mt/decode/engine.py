@@ -124,7 +124,7 @@ def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: i
     return min(limit, config.max_length or limit, max_tokens)
 
 
-def check_shape(config: ModelConfig) -> None:
+def check_supported(config: ModelConfig) -> None:
     """Raises ``UnavailableError`` if CTranslate2 does not support the shape of a model."""
     for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
         if size * config.num_heads != config.d_model:

@@ -70,7 +70,7 @@ class LoadedFolder:
 def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder that Hugging Face transformers loads."""
     model, tokenizer, trained = source.model, source.tokenizer, source.trained
-    transformers_model.check_shape(model.config)
+    transformers_model.check_supported(model.config)
     positions = transformers_model.num_positions(model.config, trained.decode)
     settings = transformers_model.model_settings(model, positions)
     generation = transformers_model.generation_settings(trained.decode, positions)
@@ -98,7 +98,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
 def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None) -> str:
     """Writes a folder that CTranslate2 loads; it contains the vocabulary."""
     compute_type = compute_type or "float32"
-    engine.check_shape(source.model.config)
+    engine.check_supported(source.model.config)
     check_available("float32", "cpu")
     ctranslate2_conversion.save(folder, source.model, source.tokenizer, source.path, compute_type)
     return f"a CTranslate2 model in {compute_type}"

@@ -35,8 +35,8 @@ MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your ch
 _LIBRARY = "transformer_mt"
 _METRIC_TYPES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 _SHAPE_CHECKS = {
-    "ctranslate2": engine.check_shape,
-    "transformers": transformers_model.check_shape,
+    "ctranslate2": engine.check_supported,
+    "transformers": transformers_model.check_supported,
 }
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
 _HELD_OUT = "pairs held out of the training data"

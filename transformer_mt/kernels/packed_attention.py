@@ -24,8 +24,8 @@ from transformer_mt.kernels.dropout import kept
 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
-_WRITTEN_OUT_LENGTH = 512
-"""Maximum length of a sequence for ``_WrittenOut``, which stores its H · S² weights."""
+_EAGER_LENGTH = 512
+"""Maximum length of a sequence for ``_EagerAttention``, which stores its H · S² weights."""
 
 
 def packed_attention(
@@ -63,8 +63,8 @@ def packed_attention(
     assert isinstance(key_boundaries, Buckets)
     if query.device.type == "cpu":
         longest = max(query_boundaries.max_length, key_boundaries.max_length)
-        if torch.is_grad_enabled() and longest <= _WRITTEN_OUT_LENGTH:
-            heads: Tensor = _WrittenOut.apply(
+        if torch.is_grad_enabled() and longest <= _EAGER_LENGTH:
+            heads: Tensor = _EagerAttention.apply(
                 query, key, value, query_boundaries, key_boundaries, num_heads, causal, dropout
             )
             return heads
@@ -228,7 +228,7 @@ def _split(rows: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
     ]
 
 
-class _WrittenOut(torch.autograd.Function):
+class _EagerAttention(torch.autograd.Function):
     """``packed_attention`` by batched matrix products and a softmax, for each bucket."""
 
     @staticmethod

@@ -38,7 +38,7 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
     kernel: str, causal: bool, padding: int, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernel == "fused":
-        monkeypatch.setattr(module, "_WRITTEN_OUT_LENGTH", 0)
+        monkeypatch.setattr(module, "_EAGER_LENGTH", 0)
     key_lengths = QUERIES if causal else KEYS
     value_size = K if kernel == "variable length" else V  # the GPU's kernel needs equal sizes
     torch.manual_seed(1)
@@ -76,7 +76,7 @@ def test_dropout_keeps_the_mean_and_depends_on_the_seed(
     kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kernel == "fused":
-        monkeypatch.setattr(module, "_WRITTEN_OUT_LENGTH", 0)
+        monkeypatch.setattr(module, "_EAGER_LENGTH", 0)
     length, number, p = 32, 50, 0.3
     side: Boundaries = Buckets.from_lengths(np.full(number, length), [number])
     if kernel == "variable length":

@@ -108,9 +108,9 @@ class BatchIterator:
                 if self.buffer_shape is not None:
                     parts = buffered_batches(batch, self.buffer_shape, rank, world_size)
                 else:
-                    few_shapes = device == "cpu"
+                    pad_to_grid = device == "cpu"
                     parts = micro_batches(
-                        batch, self._max_tokens, rank, world_size, few_shapes=few_shapes
+                        batch, self._max_tokens, rank, world_size, pad_to_grid=pad_to_grid
                     )
                 if device == "cuda":
                     parts = [part.pin_memory() for part in parts]

@@ -60,7 +60,7 @@ def micro_batches(
     rank: int = 0,
     world_size: int = 1,
     *,
-    few_shapes: bool = False,
+    pad_to_grid: bool = False,
 ) -> list[Batch]:
     """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens per side.
 
@@ -72,24 +72,24 @@ def micro_batches(
         max_tokens: Maximum number of tokens of either side in a part.
         rank: Number of the rank.
         world_size: Number of ranks.
-        few_shapes: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
+        pad_to_grid: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
     pairs = np.concatenate(batch.chunks)
     share = [pairs[places] for places in split_batch(batch, world_size)[rank]]
     if not share:
-        placeholder = collate(batch.store, [np.zeros(1, np.int64)], few_shapes=few_shapes)
+        placeholder = collate(batch.store, [np.zeros(1, np.int64)], pad_to_grid=pad_to_grid)
         placeholder.tgt_out.fill_(IGNORE_INDEX)
         return [placeholder]
     return [
-        collate(batch.store, buckets, few_shapes=few_shapes)
+        collate(batch.store, buckets, pad_to_grid=pad_to_grid)
         for buckets in _split_by_tokens(batch.store, share, max_tokens)
     ]
 
 
-def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = False) -> Batch:
+def collate(store: TokenStore, buckets: list[Indices], *, pad_to_grid: bool = False) -> Batch:
     """Reads pairs from the store and packs them in the given buckets.
 
-    With ``few_shapes``, they are packed in new buckets, and rows of flat tensors and buckets are
+    With ``pad_to_grid``, they are packed in new buckets, and rows of flat tensors and buckets are
     padded to shapes of a coarse grid; the loss and attention ignore the padding. On a CPU every new
     shape costs time: oneDNN generates code for a 16-bit product of each new shape and keeps 1,024
     of them, and blocks of memory whose sizes never repeat fragment the heap, so that a run gets
@@ -97,7 +97,7 @@ def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = Fal
     """
     pairs, sizes = np.concatenate(buckets), list(map(len, buckets))
     shapes = None
-    if few_shapes:
+    if pad_to_grid:
         lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
         pairs = pairs[np.argsort(lengths, kind="stable")]
         longest, counts = np.unique(lengths, return_counts=True)
@@ -107,7 +107,7 @@ def collate(store: TokenStore, buckets: list[Indices], *, few_shapes: bool = Fal
         shapes = list(zip(sequences, longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
     src_rows, tgt_rows = len(src), len(tgt)
-    if few_shapes:
+    if pad_to_grid:
         src_rows, tgt_rows = padded_sizes(np.array([src_rows, tgt_rows]), steps=16).tolist()
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files, run_layout
-from transformer_mt.decode.engine import UnavailableError, check_shape
+from transformer_mt.decode.engine import UnavailableError, check_supported
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 
@@ -84,7 +84,7 @@ def build(request: EngineRequest) -> CTranslate2Engine:
     if request.compute_type != "fast":
         compute_type = torch_compute_type(request.compute_type, request.device)
     check_available(compute_type, request.device)
-    check_shape(request.trained.model)
+    check_supported(request.trained.model)
 
     def torch_engine() -> "TorchEngine":
         from transformer_mt.decode.engines.torch_engine import build  # loads PyTorch

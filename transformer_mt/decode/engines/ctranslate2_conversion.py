@@ -29,7 +29,7 @@ def save(
 ) -> None:
     """Writes a converted model and a copy of its vocabulary into an empty folder.
 
-    The model must have a supported shape (``engine.check_shape``) and be on the CPU.
+    The model must have a supported shape (``engine.check_supported``) and be on the CPU.
     """
     spec = specification(model, tokenizer)
     spec.validate()

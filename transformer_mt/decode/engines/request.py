@@ -17,7 +17,7 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
-from transformer_mt.decode.engine import Engine, UnavailableError, check_shape
+from transformer_mt.decode.engine import Engine, UnavailableError, check_supported
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.model_folder import load_model, load_tokenizer, locate, read_config
@@ -232,7 +232,7 @@ def _by_preference(request: EngineRequest) -> list[str]:
     if request.device != "cpu" or find_spec("ctranslate2") is None:
         return ["torch"]
     try:
-        check_shape(request.trained.model)
+        check_supported(request.trained.model)
     except UnavailableError:
         return ["torch"]
     return ["ctranslate2", "torch"]

@@ -16,7 +16,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.engine import check_shape
+from transformer_mt.decode.engine import check_supported
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.request import EngineRequest, open_engine
@@ -130,7 +130,7 @@ def test_unsupported_shapes(tmp_path: Path, key: str, size: int) -> None:
     with pytest.raises(InputError, match=rf"model\.{key}={size} is not d_model / num_heads"):
         open_engine("ctranslate2", EngineRequest.open(folder, device="cpu"))
     assert not (folder / "ctranslate2").exists()
-    check_shape(replace(JOB.model, **{key: 8}))  # the default, given explicitly
+    check_supported(replace(JOB.model, **{key: 8}))  # the default, given explicitly
 
 
 def test_what_another_process_has_converted_meanwhile_is_used(
