@@ -92,14 +92,16 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     r"""Streams the undecoded lines of an open binary stream, without their line ends.
 
     A line ends at ``\n`` only, as for sacreBLEU and ``wc``: U+2028, U+0085, ``\r`` and form feeds
-    are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
+    are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed. Text that has
+    ``\r`` in the place of all its line feeds, as that of old Mac programs, is refused.
 
     Args:
         stream: Text.
         name: Name of the stream in error messages.
 
     Raises:
-        InputError: The stream is damaged or UTF-16, or is compressed without a suffix that says so.
+        InputError: The stream is damaged or UTF-16, is compressed without a suffix that says so, or
+            has no line feeds but carriage returns.
     """
     number = 0
     try:
@@ -109,7 +111,15 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
             raise InputError(
                 f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
             )
-        for line in chain([first] if first else [], stream):
+        beginning = [first] if first else []
+        if b"\r" in first.rstrip(b"\r\n"):
+            beginning += [second] if (second := stream.readline()) else []
+            if not beginning[1:]:
+                raise InputError(
+                    f"{name} ends its lines with carriage returns alone, not with line feeds: "
+                    r"convert it, e.g. tr '\r' '\n' < FILE > NEW"
+                )
+        for line in chain(beginning, stream):
             number += 1
             yield line.removesuffix(b"\n").removesuffix(b"\r")
     except _READ_ERRORS as error:
