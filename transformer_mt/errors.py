@@ -1,4 +1,9 @@
-"""User-facing errors."""
+"""User-facing errors, and the context in which files are read so that errors name file and line."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 
 class InputError(Exception):
@@ -12,6 +17,72 @@ class UsageError(InputError):
     """Arguments that cannot be parsed, name no setting or lack a required one: exit status 2."""
 
 
+@dataclass
+class Place:
+    """A place in a file, as messages name it: ``a.tsv`` or ``a.tsv, line 17``."""
+
+    path: str | Path
+    line: int | None = None
+    """Number of the line that is being read, from 1; None outside lines."""
+
+    def __str__(self) -> str:
+        return str(self.path) if self.line is None else f"{self.path}, line {self.line}"
+
+
+@contextmanager
+def reading(
+    path: str | Path, *damage: type[Exception], remedy: str = "", line: int | None = None
+) -> Iterator[Place]:
+    """Context in which a file is read and parsed: an error names the file, and the line if any.
+
+    A reader of lines moves the place on::
+
+        with reading(path) as place:
+            for place.line, text in enumerate(file, 1):
+                record = json.loads(text)
+
+    Args:
+        path: The file, as the user knows it.
+        damage: What damaged content raises besides ``ValueError`` and ``EOFError``, such as
+            ``SafetensorError``.
+        remedy: What to do about damaged content, such as ``copy it again``.
+        line: The line, of a reader that knows it.
+
+    Raises:
+        InputError: The file cannot be opened or read, is not UTF-8, or is damaged.
+    """
+    place = Place(path, line)
+    expected: tuple[type[Exception], ...] = (OSError, ValueError, EOFError, *damage)
+    try:
+        yield place
+    except expected as error:
+        if isinstance(error, OSError) and error.strerror:
+            message = f"cannot read {place}: {error.strerror}"
+        elif isinstance(error, UnicodeDecodeError):
+            message = f"{place} is not valid UTF-8 ({error.reason})"
+        else:
+            message = f"{place} is damaged: {first_line(error)}"
+            message += f"; {remedy}" if remedy else ""
+        raise InputError(message) from error
+
+
+@contextmanager
+def requiring(package: str, what: str) -> Iterator[None]:
+    """Context in which an optional package is imported.
+
+    Args:
+        package: Its name, as pip knows it.
+        what: What needs it, such as a setting.
+
+    Raises:
+        InputError: It is not installed, or cannot be imported.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise InputError(f"{what} needs {package}: pip install {package} ({error})") from error
+
+
 def printable(text: str) -> str:
     """The text with unprintable characters escaped, which could control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
@@ -22,50 +93,13 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "mkl_malloc",
-    "CUDA error: out of memory",
-    "CUDA driver error: out of memory",
-    "Triton Error [CUDA]: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-)
-
-
 def is_out_of_memory(error: Exception) -> bool:
     """Whether the error means that the memory of a device is exhausted."""
-    # torch.OutOfMemoryError by its name, because this module does not import PyTorch. On a CPU and
-    # in CUDA's libraries the error is a plain RuntimeError that only its message tells apart.
+    # torch.OutOfMemoryError by its name, because this module does not import PyTorch. On a CPU the
+    # error is a plain RuntimeError that only its message tells apart.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    return any(text in str(error) for text in _OUT_OF_MEMORY)
-
-
-def environment_error(error: Exception) -> str | None:
-    """One line about an error that the machine or its limits have caused; None for other errors."""
-    if isinstance(error, OSError):
-        return format_os_error(error)
-    if is_out_of_memory(error):
-        return f"out of memory ({first_line(error)}): use a smaller model, or smaller batches"
-    if "no kernel image is available" in str(error):
-        remedy = "install one that has (README.md, Install), or train and translate on the CPU"
-        return f"this build of PyTorch has no code for this GPU: {remedy}"
-    if "failed to map segment from shared object" in str(error):
-        remedy = "raise ulimit -v, or allow execution in its folder"
-        return f"cannot load a library ({first_line(error)}): {remedy}"
-    if "can't start new thread" in str(error):
-        return "cannot start a thread: raise ulimit -v (memory) or -u (processes)"
-    if "Symlink loop" in str(error):  # Path.resolve until Python 3.12
-        return first_line(error)
-    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        return not_utf8(error)
-    return None
-
-
-def not_utf8(error: UnicodeEncodeError) -> str:
-    """One line about a name that is not valid UTF-8."""
-    wrong = ascii(error.object[max(0, error.start - 40) : error.end + 40])
-    return f"not valid UTF-8: {wrong}; rename the file or folder, or correct the argument"
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def format_os_error(error: OSError) -> str:

@@ -16,7 +16,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, TrainJob
-from transformer_mt.config.checks import require_utf8, schema
+from transformer_mt.config.checks import schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
@@ -172,7 +172,6 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = resolve(str(reference))
     else:
         folder = expand_user(reference)
-    require_utf8(folder)
     if (folder / run_layout.CONFIG).exists():
         return folder
     kind = foreign_type(folder)
@@ -202,7 +201,6 @@ def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
     if not folder.is_dir():
         hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
         raise InputError(f"no model folder {folder.absolute()}; {hint}")
-    require_utf8(folder)
     job, checksum = _read_config(folder)
     tokenizer = Tokenizer.load(folder)
     if checksum not in (None, vocabulary_checksum(folder)):

@@ -4,18 +4,15 @@ Loading the libraries takes seconds, so this module imports them when they are n
 from the start, and ``--help`` needs no PyTorch.
 """
 
-import os
 import sys
-from contextlib import ExitStack
 from functools import partial
-from io import RawIOBase, TextIOWrapper
+from io import TextIOWrapper
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from transformer_mt import __version__
 from transformer_mt.cli import PROGRAMS, Run
-from transformer_mt.cli.exit_status import exit_on_interrupt, exit_status
-from transformer_mt.errors import InputError
+from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.progress_reporter import log_to
 
 if TYPE_CHECKING:
@@ -33,10 +30,11 @@ def main(command: "Command", run: Run | None = None) -> None:
         SystemExit: The command failed; its code is the exit status.
     """
     program, run_job = PROGRAMS[command], run or _RUN[command]
-    with exit_on_interrupt(program):
+    with exit_status(program):
         from transformer_mt.cli.compose import compose, quote_sentence
-    _set_up_streams()
-    with exit_status(program), ExitStack() as stack:
+
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
         overrides, flags = list[str](), list[str]()  # flags, and their values
         for before, argument in pairwise(sys.argv):
             is_folder = before in ("--config-dir", "-cd")  # of a sweep, such as train.seed=1
@@ -44,16 +42,15 @@ def main(command: "Command", run: Run | None = None) -> None:
                 flags.append(argument)
             else:
                 overrides.append(quote_sentence(argument, command))
-        stack.callback(print, end="", flush=True)  # a full disk or a closed pipe is reported here
         if "--version" in flags:
             print(program, __version__)
         elif "--help" in flags or "-h" in flags:
-            with exit_on_interrupt(program):
-                from transformer_mt.cli.help import help_text
+            from transformer_mt.cli.help import help_text
+
             print(help_text(command))
         elif flags or "hydra" in str(overrides):
-            with exit_on_interrupt(program):
-                from transformer_mt.cli.hydra_flags import run_with_hydra
+            from transformer_mt.cli.hydra_flags import run_with_hydra
+
             run_with_hydra(command, run_job, flags, overrides)
         else:
             run_job(compose(overrides, command))  # Hydra's main would compose it twice
@@ -65,9 +62,9 @@ def train(job: "TrainJob") -> float | None:
     Returns:
         The objective of a search over settings: the best value of ``train.best_by``.
     """
-    with exit_on_interrupt("mt-train", gigabytes=3):
-        from transformer_mt.evaluation.scores import to_text
-        from transformer_mt.jobs.train import train
+    from transformer_mt.evaluation.scores import to_text
+    from transformer_mt.jobs.train import train
+
     result = train(job)
     for name, path in result.prepared.items():
         print(name, path, sep="\t")
@@ -78,25 +75,23 @@ def train(job: "TrainJob") -> float | None:
 
 def translate(job: "TranslateJob") -> None:
     """Translates a document, a file to a file, which can resume, or a stream."""
-    with exit_on_interrupt("mt-translate", gigabytes=1):
-        from transformer_mt.jobs.line_processor import translates_file
+    from transformer_mt.jobs.line_processor import translates_file
 
-        if job.document_format is not None:
-            from transformer_mt.jobs.translate_document import translate_document as run
-        elif translates_file(job):
-            from transformer_mt.jobs.translate_file import translate_file as run
-        else:
-            from transformer_mt.jobs.translate_stream import translate_stream as run
+    if job.document_format is not None:
+        from transformer_mt.jobs.translate_document import translate_document as run
+    elif translates_file(job):
+        from transformer_mt.jobs.translate_file import translate_file as run
+    else:
+        from transformer_mt.jobs.translate_stream import translate_stream as run
+
     with log_to(prefix="mt-translate: "):
         run(job)
 
 
 def evaluate(job: "EvaluateJob") -> None:
     """Prints the scores of translations, or what the job asks for in place of them."""
-    with exit_on_interrupt("mt-eval", gigabytes=1):
-        from transformer_mt.jobs.evaluate import Evaluator
-    if sys.stdout is None:
-        raise InputError("standard output is closed: send the scores to a file, > FILE")
+    from transformer_mt.jobs.evaluate import Evaluator
+
     with log_to(prefix="mt-eval: "):
         for text in Evaluator(job).run():
             print(text, flush=True)
@@ -104,8 +99,8 @@ def evaluate(job: "EvaluateJob") -> None:
 
 def export(job: "ExportJob") -> None:
     """Converts a model folder to the format of another library."""
-    with exit_on_interrupt("mt-export", gigabytes=1):
-        from transformer_mt.jobs.export import export
+    from transformer_mt.jobs.export import export
+
     with log_to(prefix="mt-export: "):
         export(job)
 
@@ -117,22 +112,6 @@ _RUN: "dict[Command, Run]" = {
     "export": export,
 }
 """What each command of the table ``config.JOBS`` runs."""
-
-
-def _set_up_streams() -> None:
-    if sys.stderr is None:  # closed, as by 2>&-: no file, here or in a worker, may get its number
-        null, number = os.open(os.devnull, os.O_WRONLY), 2
-        if null != number:
-            os.dup2(null, number)
-            os.close(null)
-        os.set_inheritable(number, True)
-        sys.stderr = open(number, "w", closefd=False)  # noqa: SIM115
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
-        if isinstance(sys.stdout.buffer, RawIOBase):
-            # PYTHONUNBUFFERED: a raw file may silently write only a part.
-            number = sys.stdout.fileno()
-            sys.stdout = open(number, "w", 1, encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 # The console scripts.

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.errors import InputError, not_utf8
+from transformer_mt.errors import InputError
 from transformer_mt.registries import Registry
 
 T = TypeVar("T")
@@ -127,22 +127,6 @@ def require_language(key: str, value: str) -> None:
         LANGUAGE_CODE.fullmatch(value) is not None,
         f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans{quoted}",
     )
-
-
-def require_utf8(name: object, what: str = "") -> None:
-    """Refuses a name, such as a path, that is not valid UTF-8: many libraries cannot use it.
-
-    Args:
-        name: The name.
-        what: What it is the name of, or the setting, to begin the message with.
-
-    Raises:
-        InputError: The name is not valid UTF-8.
-    """
-    try:
-        str(name).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{what}: {not_utf8(error)}".removeprefix(": ")) from None
 
 
 def choice(key: str, value: str, *allowed: str) -> None:

@@ -12,7 +12,7 @@ from transformer_mt.config import (
     TokenizerConfig,
     TrainJob,
 )
-from transformer_mt.config.checks import dotted, require, require_utf8
+from transformer_mt.config.checks import dotted, require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.tags import missing_tags
@@ -39,7 +39,6 @@ def resolved(job: TrainJob) -> TrainJob:
     for key, value in dotted(asdict(job)).items():  # config.yaml will have them
         for item in value if isinstance(value, list) else [value]:
             for text in item.values() if isinstance(item, dict) else [item]:
-                require_utf8(text, key)
                 message = f"{key}: {text} has ${{, which starts an interpolation: rename it"
                 require("${" not in str(text), message)
     if job.train.init_from is not None:

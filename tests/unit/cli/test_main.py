@@ -145,10 +145,6 @@ def raising(error: BaseException) -> Callable[[object], None]:
         (OSError(errno.ENOSPC, "No space left"), 1, "error: No space left\n"),
         (ConnectionError("the hub\nis away"), 1, "error: the hub is away\n"),
         (MemoryError(), 1, "error: out of memory (MemoryError)"),
-        (ImportError("x: failed to map segment from shared object"), 1, "cannot load a library (x"),
-        (torch.AcceleratorError("CUDA: no kernel image is available"), 1, "no code for this GPU"),
-        (RuntimeError("can't start new thread"), 1, "ulimit"),
-        (UnicodeEncodeError("utf-8", "r\udcff", 1, 2, "surrogates not allowed"), 1, "rename"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
@@ -162,12 +158,9 @@ def test_errors_of_input_and_environment_are_one_line(
     assert part in err
 
 
-def test_bug_prints_a_traceback(run: Run) -> None:
-    status, _, err = run("translate", "model=m", job=raising(ValueError("a bug")))
-    assert status == 1
-    assert err.startswith("Traceback")
-    assert err.endswith("ValueError: a bug\n")
-    assert "test_main.py" in err
+def test_a_bug_passes_with_its_traceback(run: Run) -> None:
+    with pytest.raises(ValueError, match="a bug"):
+        run("translate", "model=m", job=raising(ValueError("a bug")))
     assert run("translate", "model=m", job=raising(SystemExit(143))) == (143, "", "")
 
 
@@ -210,11 +203,10 @@ def test_completion_in_a_shell(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 CHILD = """
-import resource, sys
+import sys
 from transformer_mt.cli import main as cli
 
 def run(job):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # of a file, not of a pipe
     sys.stdout.write("0\\n\\u03bc\\n" * (1 if job.nbest < 9 else 100_000))
 
 cli.main("translate", run)
@@ -224,7 +216,7 @@ cli.main("translate", run)
 def child(*argv: str, stdout: Any = subprocess.PIPE, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", CHILD, "model=x", "format=jsonl", *argv]
     root = Path(cli.__file__).parents[2]
-    env = {**os.environ, "PYTHONPATH": str(root), **environment}
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONUNBUFFERED": "", **environment}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=stdout, stderr=pipe, encoding="utf-8", env=env)
 
@@ -234,12 +226,6 @@ def test_output_is_utf_8_whatever_the_locale() -> None:
     with child("nbest=2", PYTHONIOENCODING="latin-1") as process:
         out, err = process.communicate()
     assert (out, err) == ("0\nμ\n", "")
-
-
-def test_a_closed_standard_error_is_replaced(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After ``2>&-``: messages would go to standard output."""
-    monkeypatch.setattr(sys, "stderr", None)
-    assert run("translate", "model=m", "beam=3") == (2, "", "")
 
 
 def test_closed_pipe_ends_the_command_quietly() -> None:
@@ -252,21 +238,9 @@ def test_closed_pipe_ends_the_command_quietly() -> None:
     assert process.returncode == 128 + signal.SIGPIPE
 
 
-@pytest.mark.parametrize(
-    ("file", "argv", "environment", "error"),
-    [
-        pytest.param(
-            *("/dev/full", "nbest=2", {}, "No space left on device"),
-            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full"),
-        ),
-        # Without buffers a write may write only a part of the data, without an error.
-        ("out", "nbest=9", {"PYTHONUNBUFFERED": "1"}, "File too large"),
-    ],
-)
-def test_a_full_disk_is_reported_for_the_last_bytes(
-    tmp_path: Path, file: str, argv: str, environment: dict[str, str], error: str
-) -> None:
-    with (tmp_path / file).open("w") as full, child(argv, stdout=full, **environment) as process:
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_reported_for_the_last_bytes() -> None:
+    with Path("/dev/full").open("w") as full, child("nbest=2", stdout=full) as process:
         assert process.stderr
-        assert process.stderr.read() == f"mt-translate: error: {error}\n"
+        assert process.stderr.read() == "mt-translate: error: No space left on device\n"
     assert process.returncode == 1

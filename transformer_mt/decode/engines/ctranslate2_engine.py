@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from transformer_mt.config import DecodeConfig, ModelConfig
-from transformer_mt.config.checks import require_utf8
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
@@ -135,7 +134,6 @@ class CTranslate2Engine:
         self._workers = _num_threads() if kind == "cpu" else 1
         torch = sys.modules.get("torch")
         torch_threads = torch.get_num_threads() if torch is not None else 0
-        require_utf8(converted)  # it may be in a cache elsewhere
         try:
             with self._errors_explained():
                 self._translator = ctranslate2.Translator(
