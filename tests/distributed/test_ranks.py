@@ -215,7 +215,7 @@ def last_update(run_dir: Path) -> int:
     [
         (  # pairs sampled from many shards, as if the corpus were too large for one plan
             "shards",
-            ["data.window_pairs=16", "train.batch_tokens=60", "tokenizer.sampling=0.1"],
+            ["data.shard_pairs=16", "train.batch_tokens=60", "tokenizer.sampling=0.1"],
             "train",
             [],
         ),

@@ -151,7 +151,7 @@ def test_a_killed_run_whose_pairs_are_sampled_resumes_exactly(
     """On many shards, of weighted data; runs that sample nothing are killed in robustness/."""
     write_corpus(tmp_path, pairs=300)
     more = ["tokenizer.sampling=0.1", "augment=standard", "data.weights=[1.5]"]
-    more += ["data.window_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
+    more += ["data.shard_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
     more += ["train.max_steps=24", "train.validate_every=24"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     train(whole, *more, folder=tmp_path).done()

@@ -35,7 +35,7 @@ RECIPES: list[tuple[str, ...]] = [
     (),
     ("train.clip_norm=1",),
     ("train.final=best", "train.best_by=nll", "train.patience=2", "train.validate_every=4"),
-    ("data.window_pairs=16", "train.batch_tokens=60"),
+    ("data.shard_pairs=16", "train.batch_tokens=60"),
 ]
 """Overrides on how a run ends, where validations in the third do not coincide with checkpoints; in
 the last, the corpus has several shards."""

@@ -77,7 +77,7 @@ class DataConfig(Checked, prefix="data."):
     """Training sources, read in order."""
     weights: list[float] = field(default_factory=list)
     """Repeat each source this often per epoch, e.g. ``[1, 0.5]``. Empty: each pair once."""
-    window_pairs: int = number(2_300_000, at_least=1)
+    shard_pairs: int = number(2_300_000, at_least=1)
     """Split corpora of twice this many pairs or more into shards, to bound memory. The split is
     random, and made when the corpus is encoded."""
     valid: list[SourceConfig] = field(default_factory=list)

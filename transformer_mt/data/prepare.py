@@ -225,7 +225,7 @@ class _Preparation:
         """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
         data = self._data
         cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
-        settings = [cleaning, data.window_pairs, checksum, sorted(excluded)]
+        settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
         key = cache.key(self._text, token_store.FORMAT, settings)
         entry = self._cache_dir / f"corpus-{key}"
 
@@ -334,7 +334,7 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     write_corpus(
         folder,
         map(EncodedChunk.read, chunks, masks),
-        num_shards=max(1, report.kept // data.window_pairs),
+        num_shards=max(1, report.kept // data.shard_pairs),
         vocab_size=Tokenizer.load(task.vocabulary).num_ids,
         num_sources=len(data.train),
     )

@@ -156,8 +156,8 @@ def test_a_large_corpus_is_divided_into_shards(
     job = changed(job, "data", workers=0)
     whole = prepare(job)
     pairs = len(whole.train)
-    for window_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
-        prepared = prepare(changed(job, "data", window_pairs=window_pairs))
+    for shard_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
+        prepared = prepare(changed(job, "data", shard_pairs=shard_pairs))
         assert len(prepared.train.shards) == shards
         assert len(prepared.train) == pairs
         assert (prepared.fingerprints == whole.fingerprints) == (shards == 1)
