@@ -40,7 +40,7 @@ from real_run_report import Run, report
 from transformer_mt.cli.compose import override
 from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
-from transformer_mt.kernels.choice import choose_kernels
+from transformer_mt.kernels.hardware import fastest_precision
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_SCRIPT = Path(__file__).with_name("real_run_peers.py")
@@ -90,8 +90,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--validate-every", type=int, default=250, help="updates (default: 250)")
     options = parser.parse_args(arguments)
     shared.check_positive(options, "minutes", "slice_minutes", "batch_tokens", "validate_every")
-    chosen = choose_kernels("auto", options.precision, pick_device("auto"))
-    options.precision = chosen.precision
+    if options.precision == "auto":
+        options.precision = fastest_precision(pick_device("auto"))
     return options
 
 

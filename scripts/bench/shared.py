@@ -22,7 +22,7 @@ import torch
 from transformer_mt.cli.compose import override
 from transformer_mt.config import CONFIG_DIR, SourceConfig
 from transformer_mt.errors import InputError
-from transformer_mt.kernels.hardware import exact_cpu
+from transformer_mt.kernels.hardware import device_name
 
 tabulate.MIN_PADDING = 0  # by default, headers are two characters wider than they need
 
@@ -115,12 +115,22 @@ def heading() -> str:
         f"Python {platform.python_version()}",
         f"torch {torch.__version__}",
         f"{torch.get_num_threads()} thread(s)",
-        exact_cpu(),
+        processor(),
     ]
     if torch.cuda.is_available():
         details.append(torch.cuda.get_device_name())
     command = shlex.join(["python", *sys.argv])
     return f"{wrap(f'$ {command}')}\n{wrap(', '.join(details))}"
+
+
+def processor() -> str:
+    """The CPU's name, and what virtual machines leave out of it: generation, vector width."""
+    details = [device_name(torch.device("cpu"))]
+    if (info := Path("/proc/cpuinfo")).exists():
+        pairs = (line.partition(":") for line in info.read_text().splitlines())
+        values = {key.strip(): value.strip() for key, _, value in pairs}
+        details += [f"{key} {values[key]}" for key in ("cpu family", "model") if key in values]
+    return ", ".join([*details, torch.backends.cpu.get_cpu_capability()])
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -37,7 +37,6 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.distributed.world import World, join
 from transformer_mt.errors import InputError
-from transformer_mt.kernels.choice import choose_kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
 
@@ -149,8 +148,7 @@ def build_one(name: str, initial: Transformer, world: World) -> Variant:
     if kind == "ours":
         model = Transformer(initial.config, initial.vocab_size)
         model.load_state_dict(initial.state_dict())
-        kernel = choose_kernels("auto", precision, CPU).products
-        step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world, kernel=kernel)
+        step = TrainStep(model, OptimizerConfig(), SMOOTHING, precision, world)
 
         def update(work: Update, lr: float, seed: int) -> Tensor:
             return step([work.ours], work.tgt_tokens, lr, seed).loss

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from recipe import argument_parser, main
 from tabulate import tabulate
 
@@ -29,7 +30,7 @@ from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import make_metric
-from transformer_mt.kernels.hardware import exact_cpu
+from transformer_mt.kernels.hardware import device_name
 
 THREADS = (1, 2)
 
@@ -82,7 +83,8 @@ def report() -> None:
                 for name, metric in metrics.items():
                     row[f"{prefix}{name} {beam}"] = metric.corpus_score(texts, references).score
                     signatures[name] = str(metric.get_signature())
-    files.write_json(options.output, {"cpu": exact_cpu(), "signatures": signatures, "models": rows})
+    cpu = device_name(torch.device("cpu"))
+    files.write_json(options.output, {"cpu": cpu, "signatures": signatures, "models": rows})
     print(to_table(rows, options.beams), f"{len(pairs):,} segments", *signatures.values(), sep="\n")
 
 

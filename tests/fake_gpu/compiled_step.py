@@ -1,10 +1,10 @@
 """Compiles the training step for an H100 that is not there, and prints what it found as JSON.
 
-    python compiled_step.py GUARD FOLDER [LAYERS [KERNEL [RANKS]]]
+    python compiled_step.py GUARD FOLDER [LAYERS [RANKS]]
 
 GUARD is ``guard.cpp``, compiled. The generated code is written to FOLDER. The sizes are those of
-the paper's base model, LAYERS + LAYERS of them (1), with about 25,000 tokens a side. KERNEL is that
-of attention. With several RANKS layers and loss are compiled apart, and not lowered.
+the paper's base model, LAYERS + LAYERS of them (1), with about 25,000 tokens a side. With several
+RANKS layers and loss are compiled separately, and not lowered.
 """
 
 import json
@@ -28,7 +28,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from transformer_mt.batch import Batch, CuSeqlens, Packed  # noqa: E402
 from transformer_mt.config import ModelConfig  # noqa: E402
-from transformer_mt.model.layers import CrossAttention, SelfAttention  # noqa: E402
 from transformer_mt.model.transformer import Transformer  # noqa: E402
 from transformer_mt.training.step import LossModule, allow_any_number_of_sequences  # noqa: E402
 
@@ -105,7 +104,7 @@ def batch(pairs: int) -> Batch:
     return allow_any_number_of_sequences(Batch(src, tgt, zeros(TGT)))
 
 
-def main(folder: str, layers: str = "1", kernel: str = "flash", ranks: str = "1") -> None:
+def main(folder: str, layers: str = "1", ranks: str = "1") -> None:
     inductor_config.force_disable_caches = True
     inductor_config.compile_threads = 1
     functorch_config.enable_autograd_cache = False
@@ -116,9 +115,6 @@ def main(folder: str, layers: str = "1", kernel: str = "flash", ranks: str = "1"
         with torch.device("cuda"):
             model = Transformer(config, V)
         model.embedding.reserve(256)
-        for layer in model.modules():
-            if isinstance(layer, SelfAttention | CrossAttention):
-                layer.kernel = kernel
         module = LossModule(model, 0.1, "bf16").train()
         module.compile_for(int(ranks))
         for pairs in PAIRS:

@@ -30,7 +30,6 @@ from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.packed_attention import varlen_attention
-from transformer_mt.model.layers import CrossAttention, SelfAttention
 from transformer_mt.model.transformer import Transformer, for_inference
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import LossModule, TrainStep
@@ -75,14 +74,6 @@ def plan() -> BatchPlan:
 @pytest.fixture(scope="module")
 def shape(plan: BatchPlan) -> BufferShape:
     return plan_buffers(plan, 5000)
-
-
-def use_kernel(trained: Transformer, kernel: str) -> Transformer:
-    """The model with this kernel of attention."""
-    for layer in trained.modules():
-        if isinstance(layer, SelfAttention | CrossAttention):
-            layer.kernel = kernel
-    return trained
 
 
 def model(seed: int = 1, config: ModelConfig = CONFIG) -> Transformer:
@@ -144,14 +135,10 @@ def search(
         )
 
 
-@pytest.mark.parametrize("kernel", ["flash", "short"])
 @pytest.mark.parametrize(("pairs", "longest"), [(60, 60), (20, 250)])
-def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(
-    pairs: int, longest: int, kernel: str
-) -> None:
-    """With the attention kernels for sequences of up to 64 tokens, and with those for longer."""
+def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(pairs: int, longest: int) -> None:
     store = text(pairs, longest)
-    on_cpu, on_gpu = model(), use_kernel(model().to(GPU), kernel)
+    on_cpu, on_gpu = model(), model().to(GPU)
     everyone = np.arange(pairs)
     max_length = 64 if longest < 64 else 256
     shape = BufferShape(src_tokens=2560, tgt_tokens=2560, max_length=max_length, parts=1)
@@ -176,9 +163,8 @@ def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(
     assert (torch.cat(found) - torch.cat(expected)).norm() < 0.05 * torch.cat(expected).norm()
 
 
-@pytest.mark.parametrize("kernel", ["flash", "short"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_dropout_of_the_variable_length_kernels(causal: bool, kernel: str) -> None:
+def test_attention_dropout_of_the_variable_length_kernel(causal: bool) -> None:
     """Mean and seed; and with a seed the output is linear in the values, as its gradient says."""
     number, length, p = 64, 64, 0.25
     side = CuSeqlens(torch.arange(number + 1, dtype=torch.int32, device=GPU) * length, length)
@@ -187,7 +173,7 @@ def test_attention_dropout_of_the_variable_length_kernels(causal: bool, kernel: 
 
     def attention(seed: int, value: torch.Tensor) -> torch.Tensor:
         torch.manual_seed(seed)
-        return varlen_attention(zeros, zeros, value, side, side, causal, p, kernel)
+        return varlen_attention(zeros, zeros, value, side, side, causal, p)
 
     out = attention(1, value)
     assert torch.equal(out, attention(1, value))

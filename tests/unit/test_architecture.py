@@ -137,8 +137,7 @@ def deferred_imports(tree: ast.AST, module: str, package: str) -> Violations:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for line, name in imported_names(function, package):
-                needs_triton = name.startswith("transformer_mt.kernels.short_attention.")
-                if name.split(".")[0] not in OPTIONAL and not needs_triton:
+                if name.split(".")[0] not in OPTIONAL:
                     yield line, f"{name} belongs at the top of the file"
 
 

@@ -101,16 +101,8 @@ class TrainConfig(Checked, prefix="train."):
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Compute in 32 bits or in mixed precision; auto takes bf16 where the hardware is fast at it.
     That is a GPU with bf16, a CPU with AMX, and an AMD CPU with AVX-512-BF16. On older GPUs with
-    matrix units for fp16 (V100, T4), auto takes fp16. A resumed run keeps its choice. 16-bit types
-    use autocast, and fp16 loss scaling."""
-    kernels: str = one_of("auto", "torch", "onednn")
-    """Library for matrix products in fp32 on a CPU; auto takes the one that was faster on this kind
-    of CPU. It takes ``onednn`` on AMD with AVX-512, and ``torch``, which contains MKL, elsewhere; a
-    resumed run keeps its choice. PyTorch always uses oneDNN for bf16."""
-    attention_kernel: str = one_of("auto", "flash", "short")
-    """Compute attention in a compiled step on a GPU with this kernel. ``flash`` is FlashAttention;
-    ``short`` is made for sentences of up to 64 tokens, but no GPU has run it yet. ``auto`` is
-    ``flash``."""
+    matrix units for fp16 (V100, T4), auto takes fp16. 16-bit types use autocast, and fp16 loss
+    scaling."""
     clip_norm: float | None = number(None, above=0)
     """Scale gradients with a larger norm down to this norm. null: no clipping."""
     device: str = one_of("auto", "cpu", "cuda")

@@ -32,7 +32,6 @@ _MAY_CHANGE = (
     "train.patience",
     "train.max_tokens_per_device",  # dropout masks will differ
     "train.compile",
-    "train.attention_kernel",
     "data.workers",
     "stage",
     "trackers",

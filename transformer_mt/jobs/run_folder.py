@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +27,6 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 
@@ -76,9 +74,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     files.write_json(report, data.report | data.fingerprints)
 
 
-def record_start(
-    run_dir: Path, world: World, parameters: int, step: int, kernels: Kernels | None = None
-) -> None:
+def record_start(run_dir: Path, world: World, parameters: int, step: int, precision: str) -> None:
     """Adds this start, after ``step`` updates, to ``run.json``; all ranks call it, rank 0 writes.
 
     Each start has its command, code and hardware.
@@ -100,10 +96,9 @@ def record_start(
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": devices,
-        "processor": hardware.exact_cpu(),
         "threads": torch.get_num_threads(),
         "parameters": parameters,
-        "kernels": None if kernels is None else asdict(kernels),
+        "precision": precision,
     }
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*_starts(run_dir), start]})
     names = Counter(item["device"] for item in devices)
@@ -143,17 +138,6 @@ def best_score(run_dir: Path) -> float | None:
         if files.has_types(best, {"score": float}):
             return float(best["score"])
     return None
-
-
-def recorded_kernels(run_dir: Path) -> Kernels | None:
-    """CPU kernels of the run's last start, if it was on a processor like this one."""
-    try:
-        last = _starts(run_dir)[-1]
-        # Of an earlier version, "products" is an object, for which no kernel is available.
-        kernels = Kernels(last["kernels"]["precision"], last["kernels"]["products"])
-        return kernels if last["processor"] == hardware.exact_cpu() else None
-    except (IndexError, KeyError, TypeError):  # not started yet, on a GPU, or damaged
-        return None
 
 
 def _starts(run_dir: Path) -> list[Any]:

@@ -147,7 +147,6 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             data,
             TranslationValidator(job, data.tokenizer, data.valid, world),
             world,
-            recorded_kernels=run_folder.recorded_kernels(run_dir) if world.is_main else None,
         )
         state = None
         if world.is_main:  # the only one that can be expected to see the folder
@@ -161,7 +160,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             run_folder.write_start(run_dir, job, data)
             if state == "new":
                 _warn_about_data(job, data, parameters)
-        run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.kernels)
+        run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.precision)
         with Trackers(job if world.is_main else None, trainer.state.step) as record:
             try:
                 model = trainer.run(record)

@@ -30,15 +30,6 @@ def device_name(device: "torch.device") -> str:
     return _cpu_info("model name") or platform.processor() or platform.machine()
 
 
-def exact_cpu() -> str:
-    """The CPU's name, and what virtual machines leave out of it: generation, vector width."""
-    import torch
-
-    name, capability = device_name(torch.device("cpu")), torch.backends.cpu.get_cpu_capability()
-    family, model, stepping = map(_cpu_info, ("cpu family", "model", "stepping"))
-    return f"{name}, cpu family {family}, model {model}, stepping {stepping}, {capability}"
-
-
 def has_fast_bf16(device: "torch.device") -> bool:
     """Whether matrix products in bf16 are faster than in fp32.
 
@@ -69,10 +60,7 @@ def fastest_precision(device: "torch.device") -> str:
 
 
 def is_amd_with_avx512() -> bool:
-    """Whether the CPU is AMD's Zen 4 or later, where oneDNN's fp32 products are the fastest.
-
-    Up to Zen 3, and on Intel's, those of MKL are.
-    """
+    """Whether the CPU is AMD's Zen 4 or later."""
     return _cpu_info("vendor_id") == "AuthenticAMD" and "avx512f" in _cpu_info("flags").split()
 
 

@@ -37,7 +37,6 @@ def packed_attention(
     num_heads: int,
     causal: bool = False,
     dropout: float = 0.0,
-    kernel: str = "flash",
 ) -> Tensor:
     """Multi-head attention of query sequence i to key sequence i, on projected packed tokens.
 
@@ -50,7 +49,6 @@ def packed_attention(
         num_heads: H.
         causal: Query t attends to keys up to t only (§3.2.3).
         dropout: Probability of dropout on the attention weights.
-        kernel: Kernel of a compiled step on a GPU: ``flash`` or ``short``.
 
     Returns:
         [N, H·K'], the concatenated heads, before the output projection.
@@ -59,7 +57,7 @@ def packed_attention(
         assert isinstance(key_boundaries, CuSeqlens)
         q, k, v = (x.unflatten(-1, (num_heads, -1)) for x in (query, key, value))
         boundaries = query_boundaries, key_boundaries
-        return varlen_attention(q, k, v, *boundaries, causal, dropout, kernel).flatten(1)
+        return varlen_attention(q, k, v, *boundaries, causal, dropout).flatten(1)
     assert isinstance(key_boundaries, Buckets)
     if query.device.type == "cpu":
         longest = max(query_boundaries.max_length, key_boundaries.max_length)
@@ -144,21 +142,14 @@ def varlen_attention(
     key_boundaries: CuSeqlens,
     causal: bool,
     dropout: float = 0.0,
-    kernel: str = "flash",
 ) -> Tensor:
     """``packed_attention`` without padding: [N, H, K], [M, H, K] and [M, H, K] → [N, H, K].
 
-    On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16, or the one of
-    ``short_attention.py``. A CPU has none: there one mask over all pairs of tokens gives the same
-    result, for tests.
+    On a GPU this is FlashAttention's variable-length kernel, in bf16 or fp16. A CPU has none: there
+    one mask over all pairs of tokens gives the same result, for tests.
     """
     sizes = query_boundaries.max_length, key_boundaries.max_length
     lengths = query_boundaries.cu_seqlens, key_boundaries.cu_seqlens
-    if query.device.type == "cuda" and kernel == "short":
-        from transformer_mt.kernels.short_attention import short_attention  # loads Triton
-
-        seed = torch.randint(2**31, (1,), device=query.device)
-        return short_attention(query, key, value, *lengths, seed, causal, dropout)[0]
     if query.device.type == "cuda":
         # Not ``varlen_attn``, which has no dropout, and from torch 2.14 on may choose cuDNN's
         # kernel, which is slower for sentences.

@@ -1,63 +1,40 @@
-"""Matrix products on a CPU: by one of several kernels in training, with packed weights in decoding.
+"""Matrix products on a CPU: their gradients in training, and with packed weights in decoding.
 
 Shapes: N rows; K input size; M output size.
-
-Which kernel is fastest in training depends on the processor (``choice.py``).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from transformer_mt.kernels import hardware
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Type of matrix products by precision."""
 
-# A private operator of PyTorch; without it PyTorch's own choice computes all products.
-HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+@cache
+def _is_faster_transposed() -> bool:
+    """Whether Gᵀ X in 16 bits is faster from a transposed copy of G: not on AMD with AVX-512."""
+    return not hardware.is_amd_with_avx512()
 
 
-class Kernel(NamedTuple):
-    """The products of a linear layer Y = X Wᵀ + b, where G is the gradient of Y."""
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """Gᵀ X, the gradient of the weight in Y = X Wᵀ, where G is that of Y: [N, M], [N, K] → [M, K].
 
-    forward: Callable[[Tensor, Tensor, Tensor | None], Tensor]
-    """X Wᵀ + b: [N, K], [M, K], [M] → [N, M]."""
-    input_gradient: Callable[[Tensor, Tensor], Tensor]
-    """G W: [N, M], [M, K] → [N, K]."""
-    weight_gradient: Callable[[Tensor, Tensor], Tensor]
-    """Gᵀ X: [N, M], [N, K] → [M, K], which may be a transposed view."""
-
-
-def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return y
-
-
-def _onednn_weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    # oneDNN is faster with the larger matrix as its second operand.
-    if grad.shape[1] > x.shape[1]:
-        return _onednn(x.T, grad.T).T
-    return _onednn(grad.T, x.T)
-
-
-KERNELS = {
-    "torch": Kernel(F.linear, torch.mm, lambda grad, x: grad.T @ x),
-    "torch_transposed": Kernel(F.linear, torch.mm, lambda grad, x: grad.T.contiguous() @ x),
-    "onednn": Kernel(
-        _onednn, lambda grad, weight: _onednn(grad, weight.T), _onednn_weight_gradient
-    ),
-}
-"""Kernels by name: PyTorch's choice, the same for a gradient that is laid out transposed, which
-some processors need in 16 bits, and oneDNN, which PyTorch uses for 16-bit products only."""
+    For 16 bits on a CPU see ``scripts/bench/RESULTS.md``.
+    """
+    on_cpu = grad.device.type == "cpu" and not torch.compiler.is_compiling()
+    if on_cpu and grad.itemsize == 2 and _is_faster_transposed():
+        return grad.T.contiguous() @ x
+    return grad.T @ x
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` for packed tokens; in training on a CPU with a kernel of its own."""
-
-    kernel = "torch"
-    """One of ``KERNELS``."""
+    """``nn.Linear`` for packed tokens, in training on a CPU with gradients of its own."""
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
@@ -65,7 +42,7 @@ class Linear(nn.Linear):
         if not (on_cpu and torch.is_grad_enabled()):
             return super().forward(x)
         dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else x.dtype
-        y: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias, KERNELS[self.kernel])
+        y: Tensor = _Linear.apply(x.to(dtype), self.weight, self.bias)
         return y
 
 
@@ -73,13 +50,13 @@ class _Linear(torch.autograd.Function):
     """X Wᵀ + b in the type of X."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         converted = weight.to(x.dtype)
         ctx.save_for_backward(x, converted)
-        ctx.kernel, ctx.weight_dtype = kernel, weight.dtype
+        ctx.weight_dtype = weight.dtype
         ctx.bias_dtype = None if bias is None else bias.dtype
         with torch.autocast("cpu", enabled=False):
-            return kernel.forward(x, converted, None if bias is None else bias.to(x.dtype))
+            return F.linear(x, converted, None if bias is None else bias.to(x.dtype))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -87,15 +64,18 @@ class _Linear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_bias = None if ctx.bias_dtype is None else grad.sum(0, dtype=ctx.bias_dtype)
         # In the type and layout of the weight, by at most one copy.
-        grad_weight = ctx.kernel.weight_gradient(grad, x)
-        grad_weight = grad_weight.to(ctx.weight_dtype, memory_format=torch.contiguous_format)
-        return ctx.kernel.input_gradient(grad, weight), grad_weight.contiguous(), grad_bias, None
+        grad_weight = weight_gradient(grad, x).to(ctx.weight_dtype)
+        return grad @ weight, grad_weight, grad_bias
 
 
 # Decoding.
 
 _SMALL = 2**19
 """Multiplications; for smaller products oneDNN's overhead of 10 µs outweighs the gain."""
+
+
+# A private operator of PyTorch; without it PyTorch reorders the weights in each product.
+HAS_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 class PackedLinear(nn.Module):
@@ -135,4 +115,7 @@ class PackedLinear(nn.Module):
         # the numbers from a power of two to the next there are eight.
         padding = -len(x) % max(1, 2 ** (len(x) - 1).bit_length() // 16)
         padded = F.pad(x, (0, 0, 0, padding)) if padding else x
-        return _onednn(padded, self.packed, self.packed_bias)[: len(x)]
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            padded, self.packed, self.packed_bias, "none", [], ""
+        )
+        return y[: len(x)]

@@ -99,9 +99,6 @@ class SelfAttention(nn.Module):
     W_i^Q, W_i^K and W_i^V of all heads are one matrix, ``qkv_proj``.
     """
 
-    kernel = "flash"
-    """Kernel of ``packed_attention`` in a compiled step on a GPU."""
-
     def __init__(self, config: ModelConfig, causal: bool):
         super().__init__()
         self.num_heads = config.num_heads
@@ -118,7 +115,6 @@ class SelfAttention(nn.Module):
         heads = packed_attention(
             *(q, k, v, boundaries, boundaries, self.num_heads, self.causal),
             dropout=self.dropout if self.training else 0.0,
-            kernel=self.kernel,
         )
         return self.out_proj(heads)
 
@@ -166,9 +162,6 @@ class CrossAttention(nn.Module):
     It holds W^Q and W^O only; W^K and W^V are in ``CrossKVProjection``.
     """
 
-    kernel = "flash"
-    """Kernel of ``packed_attention`` in a compiled step on a GPU."""
-
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads = config.num_heads
@@ -185,7 +178,6 @@ class CrossAttention(nn.Module):
         heads = packed_attention(
             *(q, *cross_kv, boundaries, src_boundaries, self.num_heads),
             dropout=self.dropout if self.training else 0.0,
-            kernel=self.kernel,
         )
         return self.out_proj(heads)
 

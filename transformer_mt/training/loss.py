@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.kernels.products import KERNELS
+from transformer_mt.kernels.products import weight_gradient
 
 _CHUNK_ROWS = {"cpu": 1024, "cuda": 8192}
 """Maximum rows of a chunk: 0.15 GB and 1.2 GB of fp32 logits with the vocabulary of the paper."""
@@ -45,12 +45,10 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
-        kernel_name: str,
         grad_scale: Tensor | None,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
-        kernel, device = KERNELS[kernel_name], hidden.device.type
-        dtype = hidden.dtype
+        device, dtype = hidden.device.type, hidden.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         exact = torch.promote_types(torch.float32, weight.dtype)
@@ -76,14 +74,14 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = kernel.forward(x, matrix, vector)[:, :vocab_size]
+                logits = F.linear(x, matrix, vector)[:, :vocab_size]
                 grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact, grad_scale)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
                 grad = F.pad(grad, (0, padding)) if padding else grad
-                grad_hidden.append(kernel.input_gradient(grad, matrix))
-                grad_weight += kernel.weight_gradient(grad, x)[:vocab_size]
+                grad_hidden.append(grad @ matrix)
+                grad_weight += weight_gradient(grad, x)[:vocab_size]
                 if grad_bias is not None:
                     grad_bias += (keep.to(dtype).T @ grad)[0, :vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
@@ -110,7 +108,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         *grads, grad_scale = ctx.saved_tensors
         if grad_scale is not None:
             grad_loss = grad_loss / grad_scale
-        return *[None if x is None else x * grad_loss for x in grads], *[None] * 5
+        return *[None if x is None else x * grad_loss for x in grads], *[None] * 4
 
 
 def _logits_gradient(
@@ -159,7 +157,6 @@ def smoothed_cross_entropy(
     targets: Tensor,
     label_smoothing: float,
     bias: Tensor | None = None,
-    kernel: str = "torch",
     grad_scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
@@ -174,7 +171,6 @@ def smoothed_cross_entropy(
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
         bias: [V] output bias, if any.
-        kernel: Kernel of the products on a CPU, one of ``kernels.products.KERNELS``.
         grad_scale: Scalar, the gradient of the loss that ``backward`` will pass on, if the loss is
             scaled for fp16. The gradient of the logits is computed here, before that, and would
             underflow if it were rounded first and scaled afterwards.
@@ -184,6 +180,6 @@ def smoothed_cross_entropy(
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, bias, targets, label_smoothing, kernel, grad_scale, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, grad_scale, torch.is_grad_enabled()
     )
     return loss, nll

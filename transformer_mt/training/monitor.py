@@ -14,7 +14,6 @@ from tqdm import tqdm
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
@@ -247,7 +246,7 @@ def log_start(
     model: Transformer,
     batches: BatchIterator,
     criteria: StoppingCriteria,
-    kernels: Kernels,
+    precision: str,
     world: World,
     *,
     done: int,
@@ -268,12 +267,9 @@ def log_start(
         f"{criteria.last_step:,}",
         world.size,
         world.device.type,
-        kernels.precision,
+        precision,
         ", compiled" if batches.buffer_shape else "",
     )
-    if world.device.type == "cpu":
-        library = "oneDNN" if kernels.products == "onednn" else "PyTorch"
-        log.info("matrix products are computed by the kernels of %s (train.kernels)", library)
     if criteria.last_step < criteria.warmup_steps:
         log.warning("%s", warmup_warning(f"{criteria.last_step:,}", criteria.warmup_steps))
     if done:

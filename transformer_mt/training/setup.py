@@ -1,4 +1,4 @@
-"""Set-up of a run: initial model, kernels and table of positions; and its final model."""
+"""Set-up of a run: initial model, precision and table of positions; and its final model."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,8 @@ from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.choice import (
-    Kernels,
-    choose_kernels,
-    require_short_attention,
-    should_compile,
-)
+from transformer_mt.kernels import hardware
+from transformer_mt.kernels.compilation import should_compile
 from transformer_mt.model.transformer import BLOCK, Transformer
 
 
@@ -37,25 +33,21 @@ def initial_model(
     return model
 
 
-def agreed_kernels(job: TrainJob, recorded: Kernels | None, world: World) -> tuple[Kernels, bool]:
-    """Precision and kernel of a run, and whether its step is compiled, the same on all ranks.
+def agreed_precision(job: TrainJob, world: World) -> tuple[str, bool]:
+    """Precision of a run, and whether its step is compiled, the same on all ranks.
 
     Args:
         job: The configuration.
-        recorded: CPU kernels of an earlier start of the run, on the main rank.
         world: Ranks that share the run.
 
     Raises:
-        InputError: ``train.compile=true`` or ``train.attention_kernel=short`` is impossible.
+        InputError: ``train.compile=true`` is impossible.
     """
-    config, device = job.train, world.device
-    kernels = choose_kernels(config.kernels, config.precision, device, recorded)
-    kernels = world.broadcast_object(kernels)
-    compiled = should_compile(config.compile, job.model, device, kernels.precision)
-    compiled = not world.any(not compiled)
-    if config.attention_kernel == "short":
-        require_short_attention(job.model, device, compiled)
-    return kernels, compiled
+    precision = job.train.precision
+    if precision == "auto":
+        precision = world.broadcast_object(hardware.fastest_precision(world.device))
+    compiled = should_compile(job.train.compile, job.model, world.device, precision)
+    return precision, not world.any(not compiled)
 
 
 def agreed_max_tokens(job: TrainJob, vocab_size: int, compiled: bool, world: World) -> int:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from transformer_mt.batch import Batch, CuSeqlens
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.products import DTYPES, Linear
-from transformer_mt.model.layers import CrossAttention, SelfAttention
+from transformer_mt.kernels.products import DTYPES
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.optimizer import LossScaler, adam, named_state
@@ -26,14 +25,11 @@ _SUMS = ("loss", "nll", "targets", "skipped")
 class LossModule(nn.Module):
     """Model and loss as one module, so that DDP sees each use of a weight."""
 
-    def __init__(
-        self, model: Transformer, label_smoothing: float, precision: str, kernel: str = "torch"
-    ):
+    def __init__(self, model: Transformer, label_smoothing: float, precision: str):
         super().__init__()
         self.model = model
         self.label_smoothing = label_smoothing
         self.precision = precision
-        self.kernel = kernel
         self._loss = smoothed_cross_entropy
 
     def forward(self, batch: Batch, grad_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -50,7 +46,6 @@ class LossModule(nn.Module):
                 batch.tgt_out,
                 self.label_smoothing,
                 self.model.output_bias,
-                self.kernel,
                 grad_scale,
             )
 
@@ -146,10 +141,7 @@ class TrainStep:
         label_smoothing: Label smoothing ε_ls.
         precision: ``fp32``, ``bf16`` or ``fp16``.
         world: Ranks that share each update.
-        kernel: Kernel of the matrix products on a CPU, one of ``kernels.products.KERNELS``; a
-            compiled step uses PyTorch's.
         clip_norm: Maximum gradient norm, if any.
-        attention_kernel: Kernel of attention in a compiled step on a GPU: ``flash`` or ``short``.
         compiled: Compile the step; all batches must have the same number of tokens.
     """
 
@@ -161,18 +153,11 @@ class TrainStep:
         precision: str,
         world: World,
         *,
-        kernel: str = "torch",
         clip_norm: float | None = None,
-        attention_kernel: str = "flash",
         compiled: bool = False,
     ):
         self._world, self._clip_norm = world, clip_norm
-        for layer in model.modules():
-            if isinstance(layer, Linear):
-                layer.kernel = kernel
-            elif isinstance(layer, SelfAttention | CrossAttention):
-                layer.kernel = attention_kernel
-        module = LossModule(model, label_smoothing, precision, "torch" if compiled else kernel)
+        module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
         self._model, self._parallel = model, world.data_parallel(module)

@@ -20,7 +20,6 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
@@ -29,8 +28,8 @@ from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor, log_start
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
-    agreed_kernels,
     agreed_max_tokens,
+    agreed_precision,
     final_model,
     initial_model,
     reserve_positions,
@@ -66,11 +65,10 @@ class Trainer:
         data: Training and validation data, and their vocabulary.
         validator: Translates and scores the validation set with a model in ``eval`` mode.
         world: Ranks that share the run.
-        recorded_kernels: CPU kernels of an earlier start of the run, on the main rank.
 
     Attributes:
         model: The model in training.
-        kernels: Precision and kernel of its matrix products.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
         criteria: Intervals and limits of the run.
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
@@ -83,7 +81,6 @@ class Trainer:
         data: Prepared,
         validator: Validator,
         world: World,
-        recorded_kernels: Kernels | None = None,
     ):
         self._job, self._validator, self._world = job, validator, world
         self._train, self._valid = data.train, data.valid_store
@@ -96,7 +93,7 @@ class Trainer:
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
         self.model = initial_model(job, data.tokenizer, device, resuming=resuming)
-        self.kernels, compiled = agreed_kernels(job, recorded_kernels, world)
+        self.precision, compiled = agreed_precision(job, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
@@ -110,11 +107,9 @@ class Trainer:
             self.model,
             job.optimizer,
             config.label_smoothing,
-            self.kernels.precision,
+            self.precision,
             world,
-            kernel=self.kernels.products,
             clip_norm=config.clip_norm,
-            attention_kernel="short" if config.attention_kernel == "short" else "flash",
             compiled=compiled,
         )
         self.criteria = StoppingCriteria(
@@ -154,9 +149,9 @@ class Trainer:
         peak_rate = None
         if world.is_main:
             sizes = len(self._train), self.model, self._batches, self.criteria
-            log_start(job, *sizes, self.kernels, world, done=state.step)
+            log_start(job, *sizes, self.precision, world, done=state.step)
         if world.is_main and world.device.type == "cuda":
-            sample, precision = self._train.sample, self.kernels.precision
+            sample, precision = self._train.sample, self.precision
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         record = self._run_dir, state, self.criteria
         threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
@@ -334,7 +329,7 @@ class Trainer:
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
-            loss = LossModule(model, self._job.train.label_smoothing, self.kernels.precision)
+            loss = LossModule(model, self._job.train.label_smoothing, self.precision)
             losses = validation_loss(loss, self._valid, self._micro_batch_tokens, self._world)
             if not math.isfinite(losses["loss"]):
                 what = f"the validation loss is not finite after update {self.state.step:,}"

@@ -23,8 +23,6 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
-from transformer_mt.kernels import hardware
-from transformer_mt.kernels.choice import Kernels
 
 CPU = World(torch.device("cpu"))
 
@@ -54,20 +52,6 @@ def prepared(*changed: str) -> Any:
     """The data, with other checksums of the parts that have changed."""
     fingerprints = FINGERPRINTS | dict.fromkeys(changed, "another")
     return SimpleNamespace(fingerprints=fingerprints, test=["pairs"])
-
-
-def test_kernels_are_recorded_for_the_same_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert run_folder.recorded_kernels(tmp_path) is None
-    first, last = (Kernels("fp32", name) for name in ("torch", "onednn"))
-    for kernels in (first, last):
-        run_folder.record_start(tmp_path, CPU, 1234, 0, kernels)
-    assert run_folder.recorded_kernels(tmp_path) == last
-    monkeypatch.setattr(hardware, "exact_cpu", lambda: "another")
-    assert run_folder.recorded_kernels(tmp_path) is None
-    run_folder.record_start(tmp_path, CPU, 1234, 0)  # unknown
-    assert run_folder.recorded_kernels(tmp_path) is None
 
 
 def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> None:
@@ -161,16 +145,16 @@ def test_every_start_is_kept(
     commit = subprocess.check_output(["bash", "-ec", COMMIT], cwd=checkout, text=True).strip()
     monkeypatch.setattr(transformer_mt, "__file__", str(code))
     monkeypatch.setattr(sys, "argv", ["mt-train", "run_dir=a b", "caf\udce9=ü"])
-    run_folder.record_start(tmp_path, CPU, 1234, 0)
+    run_folder.record_start(tmp_path, CPU, 1234, 0, "bf16")
     (checkout / "new").touch()  # what git does not know makes nothing dirty
-    run_folder.record_start(tmp_path, CPU, 1234, 40)
+    run_folder.record_start(tmp_path, CPU, 1234, 40, "bf16")
     code.write_text("changed")
-    run_folder.record_start(tmp_path, CPU, 1234, 60)
+    run_folder.record_start(tmp_path, CPU, 1234, 60, "bf16")
     # An installed package has only its version, even within some repository.
     installed = checkout / ".venv/transformer_mt/__init__.py"
     installed.parent.mkdir(parents=True)
     monkeypatch.setattr(transformer_mt, "__file__", str(installed))
-    run_folder.record_start(tmp_path, CPU, 1234, 80)
+    run_folder.record_start(tmp_path, CPU, 1234, 80, "bf16")
     found = starts(tmp_path)
     revisions = [commit, commit, f"{commit}-dirty", None]
     assert [start["step"] for start in found] == [0, 40, 60, 80]
@@ -180,6 +164,7 @@ def test_every_start_is_kept(
     assert first["command"].endswith("=ü'")
     assert first["packages"]["torch"] == version("torch")
     assert (first["ranks"], first["parameters"], len(first["devices"])) == (1, 1234, 1)
+    assert first["precision"] == "bf16"
     about = f"transformer_mt {transformer_mt.__version__} ({commit}), "
     assert caplog.messages[0].startswith(about)
 
@@ -189,7 +174,7 @@ def test_damaged_file_is_replaced(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "run.json").write_bytes(content)
-    run_folder.record_start(tmp_path, CPU, 1, 7)
+    run_folder.record_start(tmp_path, CPU, 1, 7, "bf16")
     assert [start["step"] for start in starts(tmp_path)] == [7]
     assert "run.json is damaged" in caplog.messages[0]
 
@@ -199,9 +184,9 @@ def test_the_devices_of_all_ranks(
 ) -> None:
     one, two = {"host": "a", "device": "NVIDIA H100"}, {"host": "b", "device": "NVIDIA H200"}
     monkeypatch.setattr(World, "gather", lambda _, mine: [one, two, two])
-    run_folder.record_start(tmp_path, World(CPU.device, 1, 3), 1, 0)
+    run_folder.record_start(tmp_path, World(CPU.device, 1, 3), 1, 0, "bf16")
     assert not (tmp_path / "run.json").exists()  # only the main rank writes
-    run_folder.record_start(tmp_path, World(CPU.device, 0, 3), 1, 0)
+    run_folder.record_start(tmp_path, World(CPU.device, 0, 3), 1, 0, "bf16")
     (start,) = starts(tmp_path)
     assert (start["ranks"], start["devices"]) == (3, [one, two, two])
     assert caplog.messages[0].endswith("on 1 × NVIDIA H100, 2 × NVIDIA H200")
@@ -210,7 +195,7 @@ def test_the_devices_of_all_ranks(
 def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert run_folder.best_score(tmp_path) is None
     best = {"metric": "bleu", "score": 37.5, "step": 20}
-    run_folder.record_start(tmp_path, CPU, 1, 0)
+    run_folder.record_start(tmp_path, CPU, 1, 0, "bf16")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_folder.files, "write_json", lambda *_: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
@@ -222,5 +207,5 @@ def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert run_folder.best_score(tmp_path) == 37.5
     assert len(content["starts"]) == 1
     assert read_scores(tmp_path / "test.json") == [SCORE]
-    run_folder.record_start(tmp_path, CPU, 1, 40)
+    run_folder.record_start(tmp_path, CPU, 1, 40, "bf16")
     assert "end" not in json.loads((tmp_path / "run.json").read_text())

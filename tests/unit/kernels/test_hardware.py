@@ -12,27 +12,57 @@ import torch
 from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
-INFO = """processor\t: 0
-cpu family\t: 25
-model\t\t: 1
-model name\t: AMD EPYC
-stepping\t: 2
 
-processor\t: 1
-model name\t: another
-"""
+PROCESSORS = {
+    "Zen 3": ("AuthenticAMD", "avx2"),
+    "Zen 4": ("AuthenticAMD", "avx2 avx512f avx512_bf16"),
+    "Xeon": ("GenuineIntel", "avx2 avx512f avx512_bf16"),
+    "Xeon with AMX": ("GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16 amx_tile"),
+    "ARM": ("", ""),
+}
 
 
-def test_cpus_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "cpuinfo"
-    monkeypatch.setattr(hardware, "_CPU_INFO", info)
-    models = []
-    for text in (INFO, INFO.replace("model\t\t: 1\n", "model\t\t: 17\n")):
-        info.write_text(text)
-        assert hardware.device_name(CPU) == "AMD EPYC"
-        models.append(hardware.exact_cpu())
-    assert models[0].startswith("AMD EPYC, cpu family 25, model 1, stepping 2, ")
-    assert models[0] != models[1]
+@pytest.mark.parametrize(
+    ("name", "precision", "is_zen_4"),
+    [
+        ("Zen 3", "fp32", False),
+        ("Zen 4", "bf16", True),
+        ("Xeon", "fp32", False),
+        ("Xeon with AMX", "bf16", False),
+        ("ARM", "fp32", False),
+    ],
+)
+def test_the_processor_decides_the_precision_of_training(
+    name: str,
+    precision: str,
+    is_zen_4: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
+    vendor, flags = PROCESSORS[name]
+    if vendor:
+        (tmp_path / "cpuinfo").write_text(
+            f"vendor_id\t: {vendor}\nmodel name\t: {name}\nflags\t\t: {flags}\n"
+        )
+        assert hardware.device_name(CPU) == name
+    assert hardware.fastest_precision(CPU) == precision
+    assert hardware.is_amd_with_avx512() is is_zen_4
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((8, 0), "bf16"), ((7, 5), "fp16"), ((6, 1), "fp32")]
+)
+def test_a_gpu_trains_in_the_precision_of_its_matrix_units(
+    capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or capability >= (8, 0),
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert hardware.fastest_precision(torch.device("cuda")) == precision
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,6 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.choice import Kernels
-from transformer_mt.kernels.products import KERNELS
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
@@ -79,7 +77,6 @@ class Bleu:
 def trainer(
     folder: Path,
     translate: Bleu | None = None,
-    recorded: Kernels | None = None,
     data: DataConfig = DATA,
     schedule: ScheduleConfig = WARMUP,
     **config: Any,
@@ -92,7 +89,6 @@ def trainer(
         "validate_every": 6,
         "average_checkpoints": 3,
         "precision": "fp32",
-        "kernels": "torch",
         **config,
     }
     job = TrainJob(
@@ -106,7 +102,7 @@ def trainer(
     sets = {"train": one_shard(PAIRS), "valid_store": random_store(7, V), "sampler": None}
     tokenizer = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
     prepared: Any = SimpleNamespace(**sets, tokenizer=tokenizer)
-    return Trainer(job, prepared, translate or Bleu(), CPU, recorded)
+    return Trainer(job, prepared, translate or Bleu(), CPU)
 
 
 def weights(path: Path) -> dict[str, Tensor]:
@@ -429,27 +425,6 @@ def test_too_many_skipped_updates_stop_the_run(tmp_path: Path) -> None:
         run.run()
     assert kept(tmp_path) == [6, 8, 12, 16]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
-
-
-def test_layers_and_loss_have_the_precision_and_the_kernel_of_an_earlier_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used = set()
-    weight_gradient = KERNELS["torch_transposed"].weight_gradient
-
-    def recording(grad: Tensor, x: Tensor) -> Tensor:
-        used.add((grad.dtype, grad.shape[1]))
-        return weight_gradient(grad, x)
-
-    kernel = KERNELS["torch_transposed"]._replace(weight_gradient=recording)
-    monkeypatch.setitem(KERNELS, "torch_transposed", kernel)
-    recorded = Kernels("bf16", "torch_transposed")
-    run = trainer(tmp_path, recorded=recorded, kernels="auto", precision="auto", max_steps=1)
-    run.run()
-    assert run.kernels == recorded
-    feed_forward = run.model.config.d_ff
-    assert used >= {(torch.bfloat16, size) for size in (feed_forward, V)}
-    assert {dtype for dtype, _ in used} == {torch.bfloat16}
 
 
 def test_all_ranks_split_an_update_by_the_memory_of_the_smallest_gpu(
