@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.config import SourceConfig, TrainJob, TranslateJob
 
 if TYPE_CHECKING:
     from transformer_mt import Evaluator, Translator
@@ -117,8 +117,8 @@ class LineTranslator(Protocol):
 class LineCheck(NamedTuple):
     """Finds unusual lines, which are counted."""
 
-    is_unusual: Callable[[str], bool]
-    """Whether the text of a line is unusual."""
+    is_unusual: Callable[[str, str], bool]
+    """Whether the text of a line, in this source language, is unusual."""
     message: str
     """What is logged after their number; ``{first}`` is the number of the first one."""
 
@@ -152,7 +152,9 @@ class TranslatedDocument(NamedTuple):
 
 
 class Document(Protocol):
-    """A document in a format of ``DOCUMENT_FORMATS``; made without arguments, used once."""
+    """A document in a format of ``DOCUMENT_FORMATS``; made from a job, and used once."""
+
+    def __init__(self, job: TranslateJob, /) -> None: ...
 
     def wrap(self, translator: "Translator", /) -> LineTranslator:
         """The translator of the document's lines: the given one, or a wrapper of it.

@@ -38,6 +38,7 @@ MARKUP_WRAPPERS: Registry = {
 """``markup`` of mt-translate: ``protocols.LineWrapper``."""
 
 SPLIT_WRAPPERS: Registry = {
+    "none": "transformer_mt.contrib.documents.sentences:whole_lines",
     "sentences": "transformer_mt.contrib.documents.sentences:SentenceTranslator",
 }
 """``split`` of mt-translate: ``protocols.LineWrapper``, around that of ``markup``."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
+from transformer_mt.config import TranslateJob
 from transformer_mt.contrib.documents.document import MarkupDocument
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -61,7 +62,7 @@ class Capitals:
 
 def parsed(format: type[Parsed], text: str, src_lang: str = "en", tgt_lang: str = "de") -> Parsed:
     """A document of this text."""
-    document = format()
+    document = format(TranslateJob(model="unused"))
     document.parse(text, src_lang, tgt_lang)
     return document
 

@@ -118,8 +118,7 @@ class TranslateJob(Checked):
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
     """Read and write plain lines, JSON lines with scores, or a document; auto follows the ending of
-    ``input``. ``text`` and ``jsonl`` write one line for each input line. ``po`` needs the extra
-    ``po``."""
+    ``input``. ``text`` and ``jsonl`` write one line for each input line."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with
     ``sampling`` they are in random order."""
@@ -132,9 +131,12 @@ class TranslateJob(Checked):
     else float32. ``fast`` uses int8 where CTranslate2 supports the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
-    split: str = one_of("none", SPLIT_WRAPPERS)
-    """Translate whole lines, or the sentences of each line one by one. ``sentences`` needs the
-    extra ``sentences``."""
+    split: str = one_of("auto", SPLIT_WRAPPERS)
+    """Translate whole lines, or the sentences of each line one by one; auto splits the texts of
+    documents only."""
+    fuzzy: bool = True
+    """Mark new translations of a PO file as fuzzy. gettext leaves fuzzy ones out until somebody
+    has reviewed them; ``false`` releases them unreviewed, without a run of ``msgattrib``."""
     markup: str = one_of("text", MARKUP_WRAPPERS)
     """Translate markup like any other text, or keep tags, placeholders and addresses as they
     are."""
@@ -199,13 +201,15 @@ class TranslateJob(Checked):
             ):
                 require(not used, f"{key} cannot be used with score, which does not translate")
         for setting, used in (
-            (f"split={self.split}", self.split != "none"),
+            (f"split={self.split}", self.split == "sentences"),
             (f"markup={self.markup}", self.markup != "text"),
             (f"format={self.document_format}", self.document_format is not None),
         ):
             for key in ("prefix", "score", "alignment") if used else ():
                 message = f"{key} applies to whole lines: it cannot be used with {setting}"
                 require(getattr(self, key) in (None, False), message)
+        message = "fuzzy=false applies to PO files: set format=po, or leave it out"
+        require(self.fuzzy or self.document_format == "po", message)
 
     @property
     def document_format(self) -> str | None:

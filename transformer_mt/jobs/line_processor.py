@@ -123,12 +123,17 @@ class LineProcessor:
         self._wrapped: LineTranslator = self._translator
         self._checks: dict[str, LineCheck] = {}
         self._messages = _UNUSUAL
-        wrappers = [SPLIT_WRAPPERS.get(job.split)]
+        self._split = job.split
+        if job.split == "auto":
+            self._split = "none" if document is None else "sentences"
+        wrappers = list[str]()
         if document is not None:
             self._wrapped = document.wrap(self._translator)
-        else:
-            wrappers.insert(0, MARKUP_WRAPPERS.get(job.markup))
-        for path in filter(None, wrappers):
+        elif job.markup in MARKUP_WRAPPERS:
+            wrappers.append(MARKUP_WRAPPERS[job.markup])
+        if aligned is None and not job.alignment:  # which are of whole lines
+            wrappers.append(SPLIT_WRAPPERS[self._split])
+        for path in wrappers:
             wrapper: LineWrapper = resolve_name(path)
             self._wrapped = wrapper(self._wrapped)
             self._checks |= wrapper.checks
@@ -148,8 +153,9 @@ class LineProcessor:
         """Everything that the output depends on, the input aside, as JSON values."""
         settings = asdict(self._request.config)
         del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
-        for key in ("nbest", "format", "split", "markup", "alignment"):
+        for key in ("nbest", "format", "markup", "alignment"):
             settings[key] = getattr(self._job, key)
+        settings["split"] = self._split
         for key in ("prefix", "score"):
             aligned = self.aligned_file if getattr(self._job, key) else None
             settings[key] = aligned.checksum if aligned else None
@@ -166,7 +172,7 @@ class LineProcessor:
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
-        advice = f": try split={'|'.join(SPLIT_WRAPPERS)}" if self._job.split == "none" else ""
+        advice = ": try split=sentences" if self._split == "none" else ""
         for kind, message in self._messages.items():
             if count := stats.counts.get(kind):
                 text = message.format(
@@ -205,7 +211,7 @@ class LineProcessor:
             if needs_tag and not tag and text.strip():
                 stats.add("untagged", number)
             for kind, check in self._checks.items():
-                if check.is_unusual(text):
+                if check.is_unusual(text, translator.languages(tag)[0]):
                     stats.add(kind, number)
         output = bytearray()
         for line, translations in zip(lines, self._translate(tagged, first_line), strict=True):

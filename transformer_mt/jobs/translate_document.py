@@ -30,7 +30,7 @@ def translate_document(job: TranslateJob) -> InputStats:
         raise InputError("several ranks cannot share a document: translate it in one process")
     if job.document_format is None:
         raise InputError("this is not a document: call translate_file or translate_stream")
-    document: Document = resolve_name(DOCUMENT_FORMATS[job.document_format])()
+    document: Document = resolve_name(DOCUMENT_FORMATS[job.document_format])(job)
     processor = LineProcessor(job, document=document)
     name = job.input or "standard input"
     if job.input is None:

@@ -7,6 +7,7 @@ import pytest
 from support.documents import capitals, parsed, tags
 
 from transformer_mt.contrib.documents.html_document import HtmlDocument
+from transformer_mt.contrib.documents.markup import Unplaced
 
 
 def translated(page: str, *, reverse: bool = False) -> str:
@@ -125,9 +126,19 @@ def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:
     assert failed == [first]
     assert document.line_number(second.start) == 2
     opening, closing = first.codes
-    assert document.place(opening) == document.place(closing) == "<b> in line 1"
-    assert document.place(f"2{opening}") == "<b> in line 1"
-    assert document.place("{name}") == "{name}"
+    for code in (opening, closing, f"2{opening}"):
+        assert document.place(Unplaced(code, first.line)) == "<b> in line 1"
+    assert document.place(Unplaced("{name}", second.line)) == "{name} in line 2"
+
+
+def test_a_placeholder_alone_is_no_translation_of_words() -> None:
+    document = parsed(HtmlDocument, "<p>{n} <b>children</b></p>")
+    (unit,) = document.units
+    opening, closing = unit.codes
+    _, failed = document.translated([f"{opening}{{n}}{closing}"])
+    assert failed == [unit]
+    text, failed = document.translated([f"{{n}} {opening}3{closing}"])
+    assert (text, failed) == ("<p>{n} <b>3</b></p>", [])
 
 
 def test_a_model_of_several_languages_translates_all() -> None:

@@ -9,10 +9,10 @@ import pytest
 from support.documents import Capitals
 
 from transformer_mt import InputError, Translator
+from transformer_mt.config import TranslateJob
 from transformer_mt.contrib.documents.po_document import PoDocument
-from transformer_mt.protocols import TranslatedDocument
-
-pytest.importorskip("polib", reason="polib is not installed (the extra 'po')")
+from transformer_mt.contrib.documents.sentences import SentenceTranslator
+from transformer_mt.protocols import TranslatedDocument, Translation
 
 HEADER = r"""# Messages of a program.
 msgid ""
@@ -38,8 +38,12 @@ msgstr ""
 """
 
 
-def translated(content: bytes) -> TranslatedDocument:
-    document = PoDocument()
+def po_document(*, fuzzy: bool = False) -> PoDocument:
+    return PoDocument(TranslateJob(model="unused", format="po", fuzzy=fuzzy))
+
+
+def translated(content: bytes, *, fuzzy: bool = False) -> TranslatedDocument:
+    document = po_document(fuzzy=fuzzy)
     lines = document.read(content, "en", "de")
     best = document.wrap(cast(Translator, Capitals())).translate_nbest(lines, 1)
     return document.write([translations[0].text for translations in best])
@@ -93,7 +97,7 @@ def test_other_numbers_of_plural_forms(number: int, forms: str) -> None:
 
 def test_what_has_no_translation_stays() -> None:
     content = (HEADER + 'msgid "a\\nb"\nmsgstr ""\n\nmsgid "c"\nmsgstr ""').encode()
-    document = PoDocument()
+    document = po_document()
     assert document.read(content, "en", "de") == ["a", "b", "c"]
     result = document.write(["A", "", "C"])
     assert result.content == content[:-2] + b'"C"'
@@ -101,6 +105,46 @@ def test_what_has_no_translation_stays() -> None:
     assert result.warnings == [
         "1 text(s) have no usable translation and were left as they are: line 9"
     ]
+
+
+def test_new_translations_are_fuzzy_unless_the_job_says_otherwise() -> None:
+    content = b'#, c-format\nmsgid "%d child"\nmsgstr ""\n\nmsgid "two"\nmsgstr "zwei"\n'
+    expected = content.replace(b'child"\nmsgstr ""', b'child"\nmsgstr "%d CHILD"')
+    assert TranslateJob(model="unused", format="po").fuzzy
+    assert translated(content, fuzzy=False).content == expected
+    marked = expected.replace(b"#, c-format", b"#, fuzzy, c-format")
+    assert translated(content, fuzzy=True).content == marked
+    with pytest.raises(InputError, match="fuzzy=false applies to PO files"):
+        TranslateJob(model="unused", fuzzy=False)
+
+
+def test_a_placeholder_alone_is_no_translation_of_words() -> None:
+    content = (HEADER + 'msgid "%d child is playing."\nmsgstr ""').encode()
+    document = po_document()
+    document.read(content, "en", "de")
+    result = document.write(["%d"])
+    assert result.content == content
+    assert result.num_translated == 0
+    assert result.warnings == [
+        "1 text(s) have no usable translation and were left as they are: line 9"
+    ]
+
+
+def test_placeholders_that_could_not_be_placed_are_listed_with_their_lines() -> None:
+    class Forgetful(Capitals):
+        """Loses the number that stands for the placeholder."""
+
+        def _translate(self, line: str) -> Translation:
+            return Translation("VERLOREN", 0.0, 1, alignment=[])
+
+    document = po_document()
+    content = 'msgid "one %s"\nmsgstr ""\n\nmsgid "Two.\tIt is %d."\nmsgstr ""\n'
+    lines = document.read((HEADER + content).encode(), "en", "de")
+    translator = SentenceTranslator(document.wrap(cast(Translator, Forgetful())))
+    best = translator.translate_nbest(lines, 1)
+    (warning,) = document.write([translations[0].text for translations in best]).warnings
+    assert warning.startswith("2 element(s)")
+    assert warning.endswith(": %s in line 9, %d in line 12")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,18 @@ def test_messages(
 
 
 @pytest.mark.usefixtures("capitals")
+def test_texts_are_split_into_sentences_unless_told_otherwise(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Capitals, "_translate", lambda _, line: Translation(f"[{line}]", 0, 0))
+    page = b"<p>A <i>dog</i> jumps. A fox sleeps!</p>"
+    assert run(page).count(b"[") == 2
+    assert "several sentences" not in capsys.readouterr().err
+    assert run(page, split="none").count(b"[") == 1
+    assert "1 line(s) hold several sentences (the first: line 1)" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("capitals")
 @pytest.mark.parametrize(
     ("declaration", "encoding", "written"),
     [

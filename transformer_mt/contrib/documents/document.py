@@ -14,8 +14,14 @@ from html import escape, unescape
 from typing import NamedTuple, TypeVar
 
 from transformer_mt import Translator
+from transformer_mt.config import TranslateJob
 from transformer_mt.contrib.documents.encodings import decode, encode
-from transformer_mt.contrib.documents.markup import MarkupTranslator, is_malformed
+from transformer_mt.contrib.documents.markup import (
+    MarkupTranslator,
+    Unplaced,
+    is_malformed,
+    is_usable,
+)
 from transformer_mt.contrib.documents.tag_placement import WORD
 from transformer_mt.protocols import TranslatedDocument
 
@@ -81,13 +87,13 @@ class Unit(NamedTuple):
 class MarkupDocument(ABC):
     """The parts of a document, and the units among them: a ``Document`` with markup."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: TranslateJob) -> None:
         self.parts: list[str] = []
         """Their concatenation is the document."""
         self.units: list[Unit] = []
         self.added: set[int] = set()
         """Indices of parts that the document did not have."""
-        self._unplaced: list[str] = []
+        self._unplaced: list[Unplaced] = []
 
     @abstractmethod
     def parse(self, text: str, src_lang: str, tgt_lang: str) -> None:
@@ -192,14 +198,14 @@ class MarkupDocument(ABC):
     def translated(self, translations: Sequence[str]) -> tuple[str, list[Unit]]:
         """The document with a translation of the line of each unit.
 
-        Also returns the units that are left as they are, because their translation is empty or
-        lacks markup of the line.
+        Also returns the units that are left as they are, because their translation has no words
+        or lacks markup of the line.
         """
         parts, failed = [*self.parts], []
         pairs = zip(self.units, translations, strict=True)
         # Attributes first: their tags are parts of texts.
         for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
-            codes, text, has_words = dict(unit.codes), "", False
+            codes, text = dict(unit.codes), ""
             for piece in _CODE.split(translation):
                 if piece in unit.codes:
                     start, end = codes.pop(piece, (0, 0))
@@ -207,8 +213,7 @@ class MarkupDocument(ABC):
                 else:  # what the line has as entities is escaped, and perhaps nothing else
                     content = piece if unit.is_markup else unescape(piece)
                     text += escape(content, quote=unit.quote is not None)
-                    has_words |= bool(piece.strip())
-            if codes or not has_words:
+            if codes or not is_usable(*(_CODE.sub("", line) for line in (unit.line, translation))):
                 failed.append(unit)
                 continue
             rest = unit.end - unit.start - 1
@@ -218,11 +223,12 @@ class MarkupDocument(ABC):
                 parts[unit.end] += unit.quote
         return "".join(parts), failed
 
-    def place(self, code: str) -> str:
+    def place(self, unplaced: Unplaced) -> str:
         """What a tag or placeholder of a line stands for, and where: ``<a> in line 5``."""
-        match = _CODE.search(code)
+        match = _CODE.search(unplaced.markup)
         if match is None or not any(match[0] in unit.codes for unit in self.units):
-            return code  # a placeholder of the document's own, such as {name}
+            starts = [unit.start for unit in self.units if unplaced.line in unit.line]
+            return f"{unplaced.markup} in line {self.line_number(starts[0])}"
         part = int(re.sub(r"\W|x", "", match[0]).translate(str.maketrans(_LETTERS, _DIGITS)))
         return f"{self.parts[part].split()[0].rstrip('/>')}> in line {self.line_number(part)}"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from transformer_mt import InputError, Translator
 from transformer_mt.contrib.documents.tag_placement import (
@@ -47,17 +47,32 @@ MARKUP = re.compile(
 )
 """A tag, verbatim text such as a placeholder or an address, or an entity."""
 
+
+class Unplaced(NamedTuple):
+    """Markup that no word of a translation belongs to."""
+
+    markup: str
+    line: str
+    """The line that it is from, or the sentence of it."""
+
+
 EMPTY_ELEMENTS = re.compile("area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr")
 """HTML elements without content."""
 _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 """HTML elements that separate words without a space."""
 
 _PUNCTUATION = re.compile(r"[^\w\s<>]*")
-_LETTER = re.compile(r"[^\W\d_]")
+_LETTER, _WORD_CHARACTER = re.compile(r"[^\W\d_]"), re.compile(r"\w")
 _COLLAPSIBLE = re.compile(f"[{SPACES}]+")
 _BESIDE_TAG = re.compile("[^«]<|>[^!?:;»]")
 """Around a no-break space beside a tag, unless French punctuation makes it a part of the word."""
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
+
+
+def is_usable(line: str, translation: str) -> bool:
+    """Whether a translation has text, and words beside its markup if the line has."""
+    has_words = [_WORD_CHARACTER.search(MARKUP.sub("", text)) for text in (line, translation)]
+    return bool(translation.strip() and (has_words[1] or not has_words[0]))
 
 
 def is_malformed(line: str) -> bool:
@@ -72,7 +87,7 @@ class MarkupTranslator:
 
     Args:
         translator: Translates the text.
-        unplaced: Collects the markup that no word of the best translation belongs to.
+        unplaced: Collects what could not be placed in the best translations.
 
     Raises:
         InputError: The normalisation changes the words of a line.
@@ -80,13 +95,13 @@ class MarkupTranslator:
 
     checks: ClassVar[Mapping[str, LineCheck]] = {
         "malformed": LineCheck(
-            is_malformed,
+            lambda text, language: is_malformed(text),
             "line(s) have markup that does not parse (the first: line {first:,}) and were "
             "translated as text; for whole pages use format=html",
         )
     }
 
-    def __init__(self, translator: Translator, unplaced: list[str] | None = None):
+    def __init__(self, translator: Translator, unplaced: list[Unplaced] | None = None):
         self._unplaced = [] if unplaced is None else unplaced
         tokenizer, normalizer = translator.tokenizer, translator.normalizer
         if not normalizer.keeps_words:
@@ -122,19 +137,14 @@ class MarkupTranslator:
         parts = [before[i] + source.text for i, source in extracted.items()]
         translations = self._translator.translate_nbest(parts, nbest, align=True)
         for (i, source), best in zip(extracted.items(), translations, strict=True):
-            results[i] = [
-                replace(
-                    translation,
-                    text=restore_markup(
-                        source,
-                        translation.text,
-                        translation.alignment or [],
-                        self._unplaced if number == 0 else [],
-                    ),
-                    alignment=None,
-                )
-                for number, translation in enumerate(best)
-            ]
+            results[i] = []
+            for translation in best:
+                unplaced = list[str]()
+                links = translation.alignment or []
+                text = restore_markup(source, translation.text, links, unplaced)
+                if not results[i]:  # the best one
+                    self._unplaced += [Unplaced(markup, lines[i]) for markup in unplaced]
+                results[i].append(replace(translation, text=text, alignment=None))
         return [results[i] for i in range(len(lines))]
 
     def _normalize(self, tag: str, text: str) -> str:

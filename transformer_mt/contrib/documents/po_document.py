@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 from typing import Any
 
+import polib
+
 from transformer_mt import InputError, Translator
+from transformer_mt.config import TranslateJob
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.contrib.documents.document import FAILED, UNPLACED, list_places
-from transformer_mt.contrib.documents.markup import MarkupTranslator
+from transformer_mt.contrib.documents.markup import MarkupTranslator, Unplaced, is_usable
 from transformer_mt.protocols import TranslatedDocument
 
 _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
@@ -22,17 +25,10 @@ class PoDocument:
     """A PO file; messages without a translation, or with a fuzzy one, are translated.
 
     All others stay byte for byte.
-
-    Raises:
-        InputError: polib is not installed.
     """
 
-    def __init__(self) -> None:
-        try:
-            import polib
-        except ImportError:
-            raise InputError("format=po needs polib: pip install polib") from None
-        self._parse, self._unplaced = polib.pofile, list[str]()
+    def __init__(self, job: TranslateJob) -> None:
+        self._fuzzy, self._unplaced = job.fuzzy, list[Unplaced]()
         self._open = list[tuple[int, Any, dict[int, list[str]]]]()
 
     def wrap(self, translator: Translator) -> MarkupTranslator:
@@ -47,7 +43,7 @@ class PoDocument:
         """
         try:
             text = content.decode()
-            messages = self._parse(f"{text}\n")  # with which it is no path
+            messages = polib.pofile(f"{text}\n")  # with which it is no path
         except UnicodeDecodeError:
             raise InputError("not valid UTF-8: convert it with msgconv --to-code=UTF-8") from None
         except OSError as error:
@@ -71,19 +67,28 @@ class PoDocument:
         return [line for parts in texts_parts for line in parts[1::2]]
 
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
-        """The file with translations of its messages, which are no longer fuzzy."""
+        """The file with translations of its messages, fuzzy or not as the job says."""
         remaining, blocks, failed = iter(translations), [*self._blocks], list[int]()
+        unplaced = list[str]()
         for number, message, forms in self._open:
+            usable = True
             for parts in forms.values():
-                parts[1::2] = islice(remaining, len(parts) // 2)
-            if not all(line for parts in forms.values() for line in parts[1::2]):
+                lines = parts[1::2]
+                parts[1::2] = islice(remaining, len(lines))
+                usable &= all(map(is_usable, lines, parts[1::2]))
+                unplaced += [
+                    f"{each.markup} in line {message.linenum}"
+                    for each in self._unplaced
+                    if any(each.line in line for line in lines)
+                ]
+            if not usable:
                 failed.append(message.linenum)
                 continue
             if message.msgid_plural:
                 message.msgstr_plural |= {form: "".join(parts) for form, parts in forms.items()}
             else:
                 message.msgstr = "".join(forms[0])
-            message.fuzzy = False
+            message.fuzzy = self._fuzzy
             message.previous_msgctxt = message.previous_msgid = None
             message.previous_msgid_plural = None
             before = blocks[number]
@@ -91,7 +96,7 @@ class PoDocument:
             given = _MESSAGE.match(before)
             assert given is not None
             blocks[number] = after + before[given.end() :]
-        warnings = list_places(UNPLACED, self._unplaced, str)
+        warnings = list_places(UNPLACED, [*dict.fromkeys(unplaced)], str)
         warnings += list_places(FAILED, failed, "line {}".format)
         done = len(self._open) - len(failed)
         return TranslatedDocument("".join(blocks).encode(), done, warnings)

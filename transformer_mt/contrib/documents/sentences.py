@@ -4,18 +4,40 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from transformer_mt import InputError
+from sentencex import segment
+
 from transformer_mt.config.languages import base_language, word_separator
 from transformer_mt.contrib.documents.markup import MARKUP
 from transformer_mt.protocols import LineCheck, LineTranslator, Translation
 
 _TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
 """An initial or a title, after which the sentence continues."""
-_BREAKS = str.maketrans(dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029", " "))
-"""Tabs and line breaks of any script count as spaces."""
-_SPACES = str.maketrans(dict.fromkeys("\xa0\u1680\u202f\u205f\u3000", " "))
+_SPACES = str.maketrans(
+    dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029\xa0\u1680\u202f\u205f\u3000", " ")
+)
 _SPACES |= dict.fromkeys(range(0x2000, 0x200B), " ")
-"""Replaced by plain spaces: sentencex 1.0.32 panics at a full stop after one (``Plan B\\xa0.``)."""
+"""Spaces and line breaks of any script, replaced by plain spaces for sentencex: 1.0.32 panics at a
+full stop after a no-break space (``Plan B\\xa0.``)."""
+
+
+class _WholeLines:
+    """Translates lines as they are, and counts those of several sentences."""
+
+    checks: ClassVar[Mapping[str, LineCheck]] = {
+        "several": LineCheck(
+            lambda text, language: len(split_sentences(text, language)) > 1,
+            "line(s) hold several sentences (the first: line {first:,}), of which a model trained "
+            "on single sentences may garble or omit some: split=sentences translates them one by "
+            "one",
+        )
+    }
+
+    def __call__(self, translator: LineTranslator) -> LineTranslator:
+        return translator
+
+
+whole_lines = _WholeLines()
+"""A wrapper that changes nothing."""
 
 
 class SentenceTranslator:
@@ -24,19 +46,12 @@ class SentenceTranslator:
     A model trained on sentences tends to translate only the beginning of a paragraph. Paragraphs
     are preserved: one line in is one line out, and an empty line stays empty. Abbreviations that
     sentencex knows do not end a sentence, nor do titles and initials.
-
-    Raises:
-        InputError: sentencex is not installed.
     """
 
     checks: ClassVar[Mapping[str, LineCheck]] = {}
 
     def __init__(self, translator: LineTranslator):
-        try:
-            from sentencex import segment
-        except ImportError:
-            raise InputError("split=sentences needs sentencex: pip install sentencex") from None
-        self._translator, self._segment = translator, segment
+        self._translator = translator
         self.split_tag, self.languages = translator.split_tag, translator.languages
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
@@ -48,21 +63,10 @@ class SentenceTranslator:
 
     def _sentences(self, line: str) -> list[str]:
         """The sentences of a line, with its tag: at least one, none blank unless it is."""
-        tag, text = self.split_tag(line.translate(_BREAKS))
-        language = base_language(self.languages(tag)[0])
-        sentences, start, end = [], 0, 0
-        markup = [match.span() for match in MARKUP.finditer(text)]
-        for part in self._segment(language, text.translate(_SPACES)):
-            end += len(part)
-            word = part.rstrip().rpartition(" ")[2]
-            is_title = _TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
-            in_markup = any(first < end < last for first, last in markup)  # as in an address
-            if end < len(text) and (is_title or in_markup):
-                continue
-            sentences.append(text[start:end].strip())
-            start = end
+        tag, text = self.split_tag(line)
         before = f"{tag} " if tag else ""
-        return [before + sentence for sentence in sentences if sentence] or [line]
+        sentences = split_sentences(text, self.languages(tag)[0])
+        return [before + sentence for sentence in sentences] or [line]
 
     def _join(self, line: list[str], sentences: list[list[Translation]]) -> list[Translation]:
         if len(sentences) == 1:
@@ -70,3 +74,19 @@ class SentenceTranslator:
         tag, _ = self.split_tag(line[0])
         space = word_separator(self.languages(tag)[1])
         return [Translation.joined([best[0] for best in sentences], space)]
+
+
+def split_sentences(text: str, language: str) -> list[str]:
+    """The sentences of a text in this language, without the spaces around them; none is blank."""
+    sentences, start, end = [], 0, 0
+    markup = [match.span() for match in MARKUP.finditer(text)]
+    for part in segment(base_language(language), text.translate(_SPACES)):
+        end += len(part)
+        word = part.rstrip().rpartition(" ")[2]
+        is_title = _TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
+        in_markup = any(first < end < last for first, last in markup)  # as in an address
+        if end < len(text) and (is_title or in_markup):
+            continue
+        sentences.append(text[start:end].strip())
+        start = end
+    return [sentence for sentence in sentences if sentence]
