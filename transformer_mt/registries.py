@@ -107,7 +107,6 @@ VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]
 
 PROTOCOLS: Registry = {
     "paper": "transformer_mt.evaluation.metrics:paper_bleu",
-    "lowercase_tokens": "transformer_mt.evaluation.metrics:tokens_bleu",
 }
 """``protocols`` of mt-eval: kinds of BLEU, as functions like those of ``METRICS``."""
 

@@ -79,7 +79,7 @@ def report() -> None:
             setting = {**row, "arguments": row["arguments"] + more}
             _, found = measure(setting, max(THREADS), options.beams, sources)
             for beam in options.beams:
-                texts = list(map(normalizer.restore, found[str(beam)]["translations"]))
+                texts = found[str(beam)]["translations"]
                 for name, metric in metrics.items():
                     row[f"{prefix}{name} {beam}"] = metric.corpus_score(texts, references).score
                     signatures[name] = str(metric.get_signature())

@@ -12,10 +12,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.files import expand_user
 from transformer_mt.registries import SOURCE_NOISES
 
-BLEU_OF_NORMALIZATION = {"moses_lowercase": "lowercase_tokens"}
-"""Protocols that take the place of BLEU by ``data.normalization``: sacreBLEU would score lower-case
-output badly against cased references."""
-
 
 @dataclass(kw_only=True, frozen=True)
 class CleaningConfig(Checked, prefix="data.cleaning."):
@@ -97,11 +93,11 @@ class DataConfig(Checked, prefix="data."):
     augment: str = one_of("none", SOURCE_NOISES)
     """Add noise to a share of the training sources, drawn again in every epoch. ``standard`` adds
     each of six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
-    normalization: str = one_of("none", "nfc", "standard", "moses", "moses_lowercase")
+    normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
-    control characters; ``moses`` normalises punctuation with Moses' rules, as MarianMT expects it;
-    ``moses_lowercase`` gives the lower-case Moses tokens of published Multi30k scores."""
+    control characters; ``moses`` normalises punctuation with Moses' rules, as MarianMT expects
+    it."""
     workers: int | None = number(None, at_least=0, at_most=4096)
     """Clean, encode and sample pairs in this many processes (``data.augment``,
     ``tokenizer.sampling``). null: one per core; 0: none besides the main process."""
@@ -135,11 +131,6 @@ class DataConfig(Checked, prefix="data."):
         """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
-
-    @property
-    def bleu_metric(self) -> str:
-        """Name of the kind of BLEU that translations are validated by: ``bleu`` or a protocol."""
-        return BLEU_OF_NORMALIZATION.get(self.normalization, "bleu")
 
     @property
     def tags(self) -> dict[str, tuple[str, str]]:

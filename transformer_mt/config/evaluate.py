@@ -60,8 +60,8 @@ class EvaluateJob(Checked):
     """Compute these metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references
     under the model, per subword; if nothing else is asked for, nothing is translated."""
     protocols: list[str] | None = one_of(PROTOCOLS, default=None)
-    """Add BLEU by other protocols, on their own scales. null: chosen to fit the model. ``paper``:
-    tokenised, compounds split (Table 2); ``lowercase_tokens``: published Multi30k scores."""
+    """Add BLEU by other protocols, on their own scales. null: chosen to fit the language.
+    ``paper``: tokenised, compounds split (Table 2)."""
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""

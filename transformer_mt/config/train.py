@@ -88,8 +88,7 @@ class TrainConfig(Checked, prefix="train."):
     limit."""
     best_by: str = one_of(VALIDATION_METRICS, "nll")
     """Compare validations by BLEU, chrF2 or perplexity (nll). Perplexity decides while BLEU is
-    below 1, or chrF2 below 10. With ``data.normalization=moses_lowercase``, ``bleu`` is computed on
-    lower-case tokens, and recorded as ``lowercase_tokens``."""
+    below 1, or chrF2 below 10."""
     final: str = one_of("average", "best")
     """Make the final model the average of the last checkpoints (§6.1), or the best one by
     validation."""

@@ -309,7 +309,7 @@ class Translator:
         (text,) = self.tokenizer.tgt.decode([tokens])
         return Translation(
             # Byte pieces may decode to a line break; one line in is one line out.
-            self.normalizer.of_tag(tag).restore(one_line(text).strip()),
+            one_line(text).strip(),
             hypothesis.score,
             len(tokens),
             hypothesis.log_prob,

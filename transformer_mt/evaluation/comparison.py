@@ -63,8 +63,6 @@ class ScoreSettings:
     metrics: Sequence[str] = metrics.DEFAULT
     protocols: Sequence[str] | None = None
     tgt_lang: str | None = None
-    normalization: str = "none"
-    """``data.normalization`` of the system; ``none`` if unknown."""
     bootstrap: int = 0
 
     @property
@@ -72,7 +70,7 @@ class ScoreSettings:
         """Names of all metrics and protocols, for ``make_metric``."""
         protocols = self.protocols
         if protocols is None:
-            protocols = metrics.default_protocols(self.tgt_lang, self.normalization)
+            protocols = metrics.default_protocols(self.tgt_lang)
         return [*self.metrics, *protocols]
 
     def metric(self, name: str) -> Metric:

@@ -1,9 +1,9 @@
 """Metrics of translation quality that sacreBLEU computes.
 
 ``METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as papers report
-it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are ``paper``, published
-Multi30k scores are ``lowercase_tokens``. Scores of different protocols cannot be compared. COMET
-and perplexity, which also read the source, are in ``source_metrics.py``.
+it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are ``paper``. Scores of
+different protocols cannot be compared. COMET and perplexity, which also read the source, are in
+``source_metrics.py``.
 """
 
 import re
@@ -16,9 +16,7 @@ from sacrebleu.metrics.bleu import BLEU, BLEUScore
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from transformer_mt.config.data import BLEU_OF_NORMALIZATION
 from transformer_mt.config.languages import UNSPACED, base_language
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
 
@@ -104,16 +102,6 @@ def split_compounds(tokenized: str) -> str:
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
-def tokens_bleu(language: str) -> ProtocolBLEU:
-    """BLEU as papers on Multi30k report it: lower-case Moses tokens, unsmoothed.
-
-    Both sides are lower-cased and tokenised here, so they may be cased and detokenised text.
-    """
-    tokenize = Normalizer("moses_lowercase", language, language).tgt
-    tokens = f"sacremoses-{language}-lc"  # short enough for 80 columns
-    return ProtocolBLEU("BLEU (lower-case tokens)", tokenize, tokens)
-
-
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
     """A metric of ``METRICS``, ``PROTOCOLS`` or ``VALIDATION_METRICS`` for a target language.
 
@@ -147,14 +135,6 @@ def metric_of_statistics(name: str, tgt_lang: str | None, num_references: int) -
     return metric
 
 
-def default_protocols(tgt_lang: str | None, normalization: str = "none") -> list[str]:
-    """Names of the protocols that suit a system with this ``data.normalization``.
-
-    The paper's needs spaces between words, as Moses' tokeniser does.
-    """
-    if tgt_lang is None:
-        return []
-    names = [] if base_language(tgt_lang) in UNSPACED else ["paper"]
-    if normalization in BLEU_OF_NORMALIZATION:
-        names.append(BLEU_OF_NORMALIZATION[normalization])
-    return names
+def default_protocols(tgt_lang: str | None) -> list[str]:
+    """Names of the protocols that suit a language: Moses' tokeniser needs spaces between words."""
+    return [] if tgt_lang is None or base_language(tgt_lang) in UNSPACED else ["paper"]

@@ -30,7 +30,7 @@ class Score:
     """One metric's result on one test set."""
 
     name: str
-    """``BLEU``, ``chrF2``, ``TER``, ``BLEU (paper protocol)``, ``BLEU (lower-case tokens)``, …"""
+    """``BLEU``, ``chrF2``, ``TER``, ``BLEU (paper protocol)``, …"""
     score: float
     """On 0–100 for BLEU and chrF2; TER is an error rate, lower is better, and may pass 100."""
     signature: str

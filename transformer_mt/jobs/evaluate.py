@@ -179,7 +179,6 @@ class Evaluator:
         tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
         if self._data is not None:
             tgt_lang = tgt_lang or self._data.tgt_lang
-            chosen["normalization"] = self._data.normalization
         settings = ScoreSettings(tgt_lang=tgt_lang, **chosen)
         for name in settings.names:  # a missing tokeniser is reported before the work
             settings.metric(name)

@@ -13,7 +13,6 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.config.translate import search_settings
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator
@@ -109,11 +108,6 @@ class LineProcessor:
             for folder in (request.folder, *request.ensemble):
                 inputs += model_files(folder, data)
             check_outputs({"output": job.output}, inputs)
-        if job.alignment and not Normalizer.of(data).keeps_words:
-            raise InputError(
-                f"alignment=true does not work with data.normalization={data.normalization}"
-                ", which changes the words of the line"
-            )
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
         request.config.check_nbest(job.nbest)

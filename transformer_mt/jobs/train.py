@@ -253,7 +253,7 @@ def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> li
         tags=data.tokenizer.tags,
         languages=job.data.tags,
     )
-    settings = ScoreSettings(tgt_lang=job.data.tgt_lang, normalization=job.data.normalization)
+    settings = ScoreSettings(tgt_lang=job.data.tgt_lang)
     (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     for message in system.diagnostics:
         log.warning("warning: test set: %s", message)

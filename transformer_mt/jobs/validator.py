@@ -85,8 +85,7 @@ class TranslationValidator:
         def score(name: str, tag: str) -> float:
             own = [lines[i] for i in groups[tag]]
             texts, references = [hypotheses[i] for i in own], [[self.pairs[i].tgt for i in own]]
-            metric = self.job.data.bleu_metric if name == "bleu" else name
             language = normalizer.of_tag(tag).tgt_lang
-            return compute_score(metric, language, texts, references).score
+            return compute_score(name, language, texts, references).score
 
         return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}

@@ -26,7 +26,6 @@ _LONG_RUN_SECONDS = 7 * 24 * 3600
 """A run that would take longer is announced after its third update."""
 _LABELS = {
     "bleu": "BLEU",
-    "lowercase_tokens": "BLEU (lower-case tokens)",
     "chrf": "chrF2",
 }
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
@@ -50,7 +49,6 @@ class Monitor:
         is_main: Whether this is the main rank.
         threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
             whose CPU time says nothing about other programs.
-        bleu: Name in the records of the validations' BLEU (``DataConfig.bleu_metric``).
     """
 
     def __init__(
@@ -62,14 +60,12 @@ class Monitor:
         peak_rate: float | None = None,
         is_main: bool = True,
         threads: int = 1,
-        bleu: str = "bleu",
     ):
         self._max_steps, self._peak_rate = criteria.last_step, peak_rate
         self._warmup_steps = criteria.warmup_steps
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
-        self._bleu = bleu
         self._bar = tqdm(
             total=criteria.last_step,
             initial=state.step,
@@ -130,12 +126,10 @@ class Monitor:
         if self._metrics is None or step == self._metrics.last_validation:
             return
         metrics = result.metrics
-        values = {self._bleu if name == "bleu" else name: metrics[name] for name in metrics}
-        values["ppl"] = perplexity(values["nll"])
-        self._record("valid", step, values)
+        self._record("valid", step, {**metrics, "ppl": perplexity(metrics["nll"])})
         if result.samples:
             self._trackers.log_samples(step, result.samples)
-        self.note(f"  validation: {self.format_validation(result.metrics)}")
+        self.note(f"  validation: {self.format_validation(metrics)}")
 
     def format_validation(self, metrics: Mapping[str, float]) -> str:
         """The results of a validation as one line."""
@@ -148,7 +142,6 @@ class Monitor:
 
     def format_metric(self, name: str, value: float) -> str:
         """A metric of validations with its value."""
-        name = self._bleu if name == "bleu" else name
         return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
 
     def note(self, line: str) -> None:

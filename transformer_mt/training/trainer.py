@@ -155,9 +155,7 @@ class Trainer:
             peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
         record = self._run_dir, state, self.criteria
         threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
-        self._monitor = Monitor(
-            *record, trackers, peak_rate, world.is_main, threads, bleu=job.data.bleu_metric
-        )
+        self._monitor = Monitor(*record, trackers, peak_rate, world.is_main, threads)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import Capitals
-from support.errors import input_error
 from support.tokenizers import small_tokenizer
 
 from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
@@ -212,10 +211,3 @@ def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> 
     (ids,) = inner.tokenizer.encode([line])
     assert len(line.split()) == 5
     assert source_word_ids(inner.tokenizer, ids)[-1] == 4
-
-
-def test_normalization_that_changes_words_is_refused() -> None:
-    inner = Recorder()
-    inner.normalizer = Normalizer("moses_lowercase", "en", "de")
-    with input_error("moses_lowercase"):
-        MarkupTranslator(inner)

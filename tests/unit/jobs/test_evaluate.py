@@ -204,10 +204,7 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     [
         ({}, metrics.DEFAULT),
         ({"tgt_lang": "de"}, [*metrics.DEFAULT, "paper"]),
-        (
-            {"tgt_lang": "de", "metrics": ["ter"], "protocols": ["lowercase_tokens"]},
-            ["ter", "lowercase_tokens"],
-        ),
+        ({"tgt_lang": "de", "metrics": ["ter"], "protocols": []}, ["ter"]),
     ],
 )
 def test_one_system(settings: dict[str, Any], names: list[str], scores: Json) -> None:

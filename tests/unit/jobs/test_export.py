@@ -50,13 +50,13 @@ def test_differences_of_the_tokenizer_are_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     model, output = str(tmp_path / "model"), str(tmp_path / "out")
-    data = replace(JOB.data, normalization="moses_lowercase")
+    data = replace(JOB.data, normalization="standard")
     write_model(Path(model), replace(JOB, data=data))
     commands.export(ExportJob(model=model, format="transformers", output=output))
     out, err = capfd.readouterr()
     assert out == ""
     difference, done = err.splitlines()
-    assert "data.normalization=moses_lowercase" in difference
+    assert "data.normalization=standard" in difference
     assert done == f"mt-export: exported {model} as MarianMTModel: {output}"
 
 

@@ -9,7 +9,6 @@ import string
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -98,10 +97,6 @@ FILES = {
         ({"score": "latin"}, "latin, line 2: not valid UTF-8"),
         ({"score": "short"}, "score=short has 4 line(s), but the input has more: "),
         ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),
-        (
-            {"format": "jsonl", "alignment": True},
-            "alignment=true does not work with data.normalization=moses_lowercase",
-        ),
     ],
 )
 def test_errors_are_one_line_and_change_no_file(
@@ -112,9 +107,7 @@ def test_errors_are_one_line_and_change_no_file(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_model(
-        Path("model"), replace(JOB, data=replace(JOB.data, normalization="moses_lowercase"))
-    )
+    write_model(Path("model"), JOB)
     for name, content in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -88,19 +88,6 @@ def translate_by(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[str
     return replace_model
 
 
-def test_lower_case_models_are_scored_in_lower_case(
-    tokenizer: Tokenizer, translate_by: Any
-) -> None:
-    hypotheses = {pair.src: pair.tgt.lower()[: 10 + i] for i, pair in enumerate(PAIRS)}
-    translate_by(hypotheses.__getitem__)
-    (bleu,) = score(
-        [*hypotheses.values()], [REFERENCES], tgt_lang="de", metrics=["lowercase_tokens"]
-    )
-    lower = replace(job(), data=replace(job().data, normalization="moses_lowercase"))
-    assert validate(tokenizer, config=lower).metrics["bleu"] == bleu.score > 50
-    assert validate(tokenizer).metrics["bleu"] < 50
-
-
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
     validation = TranslationValidator(job(), tokenizer, PAIRS, CPU)
     model = model_of(job().model)

@@ -440,7 +440,7 @@ def test_model1_against_its_definition() -> None:
     assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
 
 
-@pytest.mark.parametrize(("normalization", "case"), [("none", str), ("moses_lowercase", str.upper)])
+@pytest.mark.parametrize(("normalization", "case"), [("none", str), ("standard", "  {}".format)])
 def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
     normalization: str,
     case: Callable[[str], str],

@@ -284,19 +284,6 @@ def test_patience(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid")[-1] == 48
 
 
-def test_bleu_of_lower_case_tokens_is_recorded_under_its_own_name(tmp_path: Path) -> None:
-    """``train.best_by=bleu`` compares it, in the resumed run too."""
-    data = replace(DATA, normalization="moses_lowercase")
-    lower: dict[str, Any] = {"data": data, "best_by": "bleu", "patience": 2}
-    trainer(tmp_path, Bleu(30, 20), max_steps=12, **lower).run()
-    resumed = trainer(tmp_path, Bleu(25), max_steps=1000, **lower)
-    resumed.run()
-    assert (resumed.state.best, resumed.state.best_step) == (30, 6)
-    valid = [record for record in records(tmp_path) if record["split"] == "valid"]
-    assert [record["lowercase_tokens"] for record in valid] == [30, 20, 25]
-    assert not any("bleu" in record for record in valid)
-
-
 @pytest.mark.parametrize(
     ("config", "score", "calls", "averaged", "warned"),
     [

@@ -17,7 +17,7 @@ from functools import partial
 from html import unescape
 from typing import ClassVar, NamedTuple
 
-from transformer_mt import InputError, Translator
+from transformer_mt import Translator
 from transformer_mt.contrib.documents.tag_placement import (
     SPACES,
     WORD,
@@ -103,12 +103,7 @@ class MarkupTranslator:
 
     def __init__(self, translator: Translator, unplaced: list[Unplaced] | None = None):
         self._unplaced = [] if unplaced is None else unplaced
-        tokenizer, normalizer = translator.tokenizer, translator.normalizer
-        if not normalizer.keeps_words:
-            raise InputError(
-                f"markup cannot be kept with data.normalization={normalizer.name}, which "
-                "changes the words of a line"
-            )
+        tokenizer = translator.tokenizer
         self._translator = translator
         self.split_tag, self.languages = translator.split_tag, translator.languages
         numbers = [str(number) for number in range(10, 100)]

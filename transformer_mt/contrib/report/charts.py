@@ -30,7 +30,6 @@ CURVES = {
     "loss": "Loss",
     "ppl": "Perplexity",
     "bleu": "BLEU",
-    "lowercase_tokens": "BLEU (lower-case tokens)",
     "chrf": "chrF2",
     "lr": "Learning rate",
     "tokens_per_second": "Target tokens per second",
@@ -145,7 +144,7 @@ def curve_charts(records: Sequence[dict[str, Any]]) -> list[Chart]:
 
 def curve_image(records: Sequence[dict[str, Any]]) -> bytes | None:
     """A PNG with loss and validation BLEU side by side; None if there is nothing to draw."""
-    panels = curve_series(records, ("loss", "bleu", "lowercase_tokens"))
+    panels = curve_series(records, ("loss", "bleu"))
     if not panels:
         return None
     image = io.BytesIO()

@@ -129,7 +129,6 @@ class PairSampler:
             tag = "".join(self._tokenizer.pieces(ids[:tags]))
             normalizer = self.normalizer.of_tag(tag)
             (text,) = self._tokenizer.decode([ids[tags:]])
-            text = normalizer.restore(text, normalizer.src_lang)
             (new,) = self._tokenizer.encode([normalizer.src(add(text))])
             if new and tags + len(new) < self.max_length:
                 rows[i] = np.array([*ids[:tags], *new, EOS], side.tokens.dtype)

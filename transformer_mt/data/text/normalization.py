@@ -6,8 +6,6 @@ characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which re
 (``1 000`` becomes ``1.000``), moves commas over quotes by language, and is not idempotent.
 
 ``moses`` is that normalizer, for models that were trained with it, such as those of OPUS-MT.
-``moses_lowercase`` is the preparation of published Multi30k scores (its authors'
-``task1-tokenize.sh``): lower case, Moses punctuation and tokens. The case of letters is lost.
 """
 
 import html
@@ -15,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 
 from transformer_mt.config import DataConfig
 from transformer_mt.config.languages import base_language
@@ -66,11 +64,6 @@ class Normalizer:
         """The normalizer of lines with a tag, "" for none."""
         return Normalizer(self.name, *self.tags[tag]) if tag in self.tags else self
 
-    @property
-    def keeps_words(self) -> bool:
-        """Whether normalisation leaves the division into words unchanged."""
-        return self.name != "moses_lowercase"
-
     def src(self, line: str) -> str:
         """Normalises a source line."""
         return normalize(line, self.name, self.src_lang)
@@ -79,20 +72,13 @@ class Normalizer:
         """Normalises a target line."""
         return normalize(line, self.name, self.tgt_lang)
 
-    def restore(self, line: str, lang: str | None = None) -> str:
-        """Detokenises a normalised line if it has Moses tokens, by default one of the target."""
-        if self.name != "moses_lowercase":
-            return line
-        _, _, detokenize = _moses(lang or self.tgt_lang)
-        return detokenize(line)
-
 
 def normalize(text: str, name: str, lang: str) -> str:
-    """Normalises a text. All but Moses' normalisations are idempotent.
+    """Normalises a text. All but ``moses`` are idempotent.
 
     Args:
         text: One line, or several.
-        name: ``none``, ``nfc``, ``standard``, ``moses`` or ``moses_lowercase``.
+        name: ``none``, ``nfc``, ``standard`` or ``moses``.
         lang: Language of the text, which only Moses uses.
     """
     if name == "none":
@@ -101,9 +87,8 @@ def normalize(text: str, name: str, lang: str) -> str:
         return unicodedata.normalize("NFC", text)
     if "\n" in text:  # keep the number of lines
         return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
-    if name.startswith("moses"):
-        punctuation, tokenize, _ = _moses(lang)
-        return punctuation(text) if name == "moses" else tokenize(text)
+    if name == "moses":
+        return _moses(lang)(text)
     # A pass can expose work for the next: &amp;lt; and &l\u200bt; become entities.
     while not (_PLAIN.fullmatch(text) and "''" not in text) and (new := _one_pass(text)) != text:
         text = new
@@ -122,18 +107,11 @@ def _one_pass(text: str) -> str:
 
 
 @cache
-def _moses(lang: str) -> tuple[Callable[[str], str], Callable[[str], str], Callable[[str], str]]:
-    """Moses punctuation, tokens of lower-case text, and their detokenisation, by sacremoses."""
-    # Imported here: the import takes 0.3 s, and only two normalisations need it.
-    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+def _moses(lang: str) -> Callable[[str], str]:
+    """Moses' normalisation of punctuation, by sacremoses."""
+    # Imported here: the import takes 0.3 s, and only this normalisation needs it.
+    from sacremoses import MosesPunctNormalizer
 
-    lang = base_language(lang)  # sacremoses treats DE and de-AT as English
-    punctuation = MosesPunctNormalizer(lang).normalize
-    # Unescaped: the vocabulary has &, not &amp;. The tokens are the same.
-    tokenize = partial(MosesTokenizer(lang).tokenize, return_str=True, escape=False)
-    detokenize = partial(MosesDetokenizer(lang).detokenize, unescape=False)
-    return (
-        punctuation,
-        lambda line: tokenize(punctuation(line.lower())),
-        lambda line: detokenize(line.split(" ")),
-    )
+    # sacremoses treats DE and de-AT as English.
+    normalizer: Callable[[str], str] = MosesPunctNormalizer(base_language(lang)).normalize
+    return normalizer
