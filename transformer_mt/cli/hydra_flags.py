@@ -28,6 +28,7 @@ from transformer_mt.cli.compose import (
     quoted,
     register_schema,
     to_job,
+    with_exact_texts,
     with_experiment,
 )
 from transformer_mt.cli.exit_status import exit_status
@@ -85,7 +86,9 @@ def run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list
         search_path = [f"hydra.searchpath=[{place}]"] if place else []
         if command == "train":
             overrides = with_experiment(overrides, search_path)
-        if not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides]):
+        sweep = not {"-m", "--multirun", "hydra.mode=MULTIRUN"}.isdisjoint([*flags, *overrides])
+        overrides = with_exact_texts(overrides, command, sweep=sweep)
+        if sweep:
             added += _prepare_sweep(command, search_path, overrides)
             if command != "train":  # Hydra insists on writing a multirun.yaml
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))

@@ -31,7 +31,7 @@ def main(command: "Command", run: Run | None = None) -> None:
     """
     program, run_job = PROGRAMS[command], run or _RUN[command]
     with exit_status(program):
-        from transformer_mt.cli.compose import compose, quote_sentence
+        from transformer_mt.cli.compose import compose
 
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
@@ -41,7 +41,7 @@ def main(command: "Command", run: Run | None = None) -> None:
             if is_folder or "=" not in argument or argument.startswith("-"):
                 flags.append(argument)
             else:
-                overrides.append(quote_sentence(argument, command))
+                overrides.append(argument)
         if "--version" in flags:
             print(program, __version__)
         elif "--help" in flags or "-h" in flags:

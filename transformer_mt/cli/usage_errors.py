@@ -14,7 +14,6 @@ from transformer_mt.config.source import SOURCE_FIELDS
 from transformer_mt.errors import first_line
 
 _HINTS = {
-    "'dict' to string": "; this is one setting, without others in it: write KEY=VALUE",
     "ListConfig": "; a list is written 'KEY=[ITEM, ITEM]'",
     "CleaningConfig": "; a preset is chosen by cleaning=none, paper or standard",
     "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",

@@ -57,7 +57,6 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
 class Checked:
     """Base of dataclasses of settings: checks fields of ``number`` and ``one_of``, and switches."""
 
-    sentences: ClassVar[tuple[str, ...]] = ()  # settings that need no quotes on the command line
     _prefix: ClassVar[str]
 
     def __init_subclass__(cls, prefix: str = "") -> None:

@@ -21,7 +21,6 @@ from transformer_mt.registries import ENGINES, METRICS, PROTOCOLS, SOURCE_METRIC
 class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
 
-    sentences: ClassVar = ("attention",)
     outputs: ClassVar = ("report", "attention_output")  # settings of files to write
 
     model: str | None = None

@@ -24,8 +24,6 @@ Run = Callable[..., tuple[int, str, str]]
 def test_model_folder_is_not_a_config_group(run: Run) -> None:
     jobs: list[Any] = []
     argv = ["model=runs/mine", "beam_size=8", 'input="a, b=c.en"', "output=out (1).de"]
-    assert run("translate", *argv, job=jobs.append)[0] == 2  # brackets need quotes
-    argv[-1] = 'output="out (1).de"'
     assert run("translate", *argv, job=jobs.append) == (0, "", "")
     assert jobs == [
         TranslateJob(model="runs/mine", beam_size=8, input="a, b=c.en", output="out (1).de")
@@ -54,7 +52,7 @@ BAD_USAGE = {
     "decode.sampling=true": ["a setting of mt-translate, sampling=VALUE"],
     "data.train=[{tsv: a}]": ["data.valid and data.test would be WMT14's", "data=files"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
-    "run_dir=a=b": ["'run_dir=a=b'", "quotes"],
+    "train.trackers=[a=b]": ["'train.trackers=[a=b]'", "quotes"],
     "in.en": ["'in.en'", "KEY=VALUE"],
     "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
     "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
@@ -164,18 +162,62 @@ def test_a_bug_passes_with_its_traceback(run: Run) -> None:
     assert run("translate", "model=m", job=raising(SystemExit(143))) == (143, "", "")
 
 
-def test_a_sentence_needs_no_quotes(run: Run) -> None:
-    sentences = [
-        "The animal didn't cross the street because it was too tired .",
-        'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
+TEXTS = [
+    *(
+        "1.50",
+        "1_0",
+        "1e3",
+        "1.10",
+        ".5",
+        "-7",
+        "inf",
+        "NaN",
+        "true",
+        "False",
+        "007",
         "null and void",
-        "3",
-    ]
-    jobs: list[EvaluateJob] = []
-    for text in (*sentences, "'It\\'s quoted, for Hydra'"):
-        argv = ["model=x", f"attention={text}", "attention_output=a.png"]
-        assert run("evaluate", *argv, job=jobs.append) == (0, "", "")
-    assert [job.attention for job in jobs] == [*sentences, "It's quoted, for Hydra"]
+    ),
+    "The animal didn't cross the street because it was too tired .",
+    'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
+    "out (1).de",
+]
+
+
+@pytest.mark.parametrize("flags", [[], ["--run"]])
+def test_a_text_is_what_was_typed(run: Run, flags: list[str]) -> None:
+    """As Hydra reads them, ``output=1_0`` would replace a file that is named 10."""
+    jobs: list[Any] = []
+    for text in TEXTS:
+        argv = [f"model={text}", f"input={text}", f"output={text}"]
+        assert run("translate", *argv, *flags, job=jobs.append) == (0, "", "")
+    assert [(job.model, job.input, job.output) for job in jobs] == [(text,) * 3 for text in TEXTS]
+    argv = ["model=x", "attention='It\\'s quoted, for Hydra'", "attention_output=a.png"]
+    assert run("evaluate", *argv, *flags, job=jobs.append)[0] == 0
+    assert jobs[-1].attention == "It's quoted, for Hydra"
+    assert run("translate", "model=x", "input=null", *flags, job=jobs.append)[0] == 0
+    assert jobs[-1].input is None
+
+
+def test_texts_in_lists_and_data_sources_are_what_was_typed(run: Run) -> None:
+    jobs: list[Any] = []
+    argv = ["model=x", "ensemble=[1.10, 1_0, true, a:1, 'b, c']", "beam_size=8"]
+    assert run("translate", *argv, job=jobs.append) == (0, "", "")
+    assert jobs[0].ensemble == ["1.10", "1_0", "true", "a:1", "b, c"]
+    argv = ["data=files", "data.src_lang=en", "data.tgt_lang=de", "data.valid_pairs=0.5"]
+    argv += ["data.train=[{tsv: 1.10, src_column: 2}, {src: 1e3, tgt: 1_0}]", "data.weights=[1,2]"]
+    assert run("train", *argv, "run_dir=1.10", job=jobs.append) == (0, "", "")
+    first, second = jobs[1].data.train
+    assert (first.tsv, first.src_column, second.src, second.tgt) == ("1.10", "2", "1e3", "1_0")
+    assert (jobs[1].run_dir, jobs[1].data.weights) == ("1.10", [1.0, 2.0])
+    assert jobs[1].data.valid_pairs == 0.5
+
+
+def test_texts_of_a_sweep_are_what_was_typed(run: Run) -> None:
+    jobs: list[Any] = []
+    argv = ["-m", "model=x", "input=a", "output=1.50,1_0,true", "tag=1.10"]
+    assert run("translate", *argv, job=jobs.append)[0] == 0
+    assert [job.output for job in jobs] == ["1.50", "1_0", "true"]
+    assert {job.tag for job in jobs} == {"1.10"}
 
 
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
