@@ -1,11 +1,9 @@
 """Checkpoints of a run: saving, verifying, loading and averaging; safetensors and JSON only."""
 
-import errno
 import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +12,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from transformer_mt.errors import InputError, printable
@@ -23,7 +21,6 @@ from transformer_mt.files import (
     new_folder,
     open_regular,
     read_json,
-    restore_replaced,
     sha256,
     write_json,
 )
@@ -116,7 +113,6 @@ def steps(run_dir: Path) -> list[int]:
 
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
-    restore_replaced(run_dir / CHECKPOINTS)
     found = []
     for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
         try:
@@ -239,16 +235,8 @@ def _check_shapes(
 
 
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:
-    path.touch()
-    mode = path.stat().st_mode
-    try:
-        save_file(tensors, path, header)  # sets mode 0600, whatever the umask
-    except SafetensorError as error:  # for instance of a full disk
-        number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number else errno.EIO
-        reason = os.strerror(code) if number else str(error)
-        raise OSError(code, reason, str(path)) from None
-    path.chmod(mode)
+    # Not save_file, which leaves files with names of its own if it is killed, and sets mode 0600.
+    path.write_bytes(save(tensors, header))
 
 
 def _verify(path: Path) -> Checkpoint:

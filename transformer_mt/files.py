@@ -9,14 +9,12 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeGuard
 
 _MAX_JSON_BYTES = 2**22
-_REPLACED = ".old"
-"""Suffix of a folder that is being replaced."""
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 """Start of the text that stands for a large file where a repository was cloned without Git LFS."""
 
@@ -72,19 +70,13 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     Its parents are created. After an exception nothing is left; what a killed process has left is
     deleted by the next call. Of two processes without a lock, the first one fails.
 
-    Replacing takes two renames, since exchanging two folders is an operation of some file systems
-    only. If the process is killed between them, ``restore_replaced`` undoes the first one.
-
     Args:
         path: The folder to build. It may exist if it is empty, or with ``replace``.
-        replace: Whether the new folder takes the place of an older one; never of a link.
+        replace: Whether an older folder is deleted, once the new one is complete; never a link.
     """
-    temporary = _temporary(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    restore_replaced(path.parent, path.name)
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.{'?' * 8}.tmp"):
-        with suppress(OSError):  # another process may have finished it
-            delete_folder(leftover)
+    delete_leftovers(path.parent, glob.escape(path.name))
+    temporary = _temporary(path)
     temporary.mkdir()
     try:
         with _errors_naming(path, temporary):
@@ -93,31 +85,11 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
                 sync(file)
             sync(temporary)
             if replace and path.is_dir() and not path.is_symlink():
-                path.rename(temporary.with_suffix(_REPLACED))
+                delete_folder(path)
             temporary.rename(path)
             sync(path.parent)
     finally:  # a full disk needs the space
         shutil.rmtree(temporary, ignore_errors=True)
-        restore_replaced(path.parent, path.name)
-
-
-def restore_replaced(parent: Path, name: str | None = None) -> None:
-    """Puts folders back that a killed ``new_folder`` had moved aside to replace them.
-
-    Those that were replaced are deleted.
-
-    Args:
-        parent: The folder that they are in.
-        name: The name of one of them; all of them if None.
-    """
-    pattern = "*" if name is None else glob.escape(name)
-    for replaced in parent.glob(f".{pattern}.{'?' * 8}{_REPLACED}"):
-        path = parent / replaced.name[1 : -len(".????????" + _REPLACED)]
-        target = replaced.with_suffix(".tmp") if path.exists() else path
-        with suppress(OSError):  # another process may have finished it
-            replaced.rename(target)
-        if target != path:
-            shutil.rmtree(target, ignore_errors=True)
 
 
 def delete_folder(path: Path) -> None:
@@ -126,9 +98,27 @@ def delete_folder(path: Path) -> None:
     shutil.rmtree(temporary)
 
 
+_TEMPORARY = ".{}.mt-tmp-{}"
+"""Name of an unfinished file or folder: no other program makes such names."""
+
+
 def _temporary(path: Path) -> Path:
     # Random: processes in different containers may have the same number.
-    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
+    return path.with_name(_TEMPORARY.format(path.name, os.urandom(4).hex()))
+
+
+def delete_leftovers(folder: Path, pattern: str) -> None:
+    """Deletes what killed processes have left of files and folders that they were writing.
+
+    Args:
+        folder: The folder that they are in.
+        pattern: Pattern of the names that they would have had.
+    """
+    for leftover in folder.glob(_TEMPORARY.format(pattern, "?" * 8)):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager

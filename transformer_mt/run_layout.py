@@ -24,7 +24,7 @@ RUN_INFO = "run.json"
 """Provenance: command, code and hardware of each start of the run."""
 LOG = "train.log"
 """Log with time stamps."""
-LOCK = ".lock"
+LOCK = ".mt-train.lock"
 """Lock file, held by the process that writes to the folder."""
 MODEL_CARD = "README.md"
 """Model card, with the metadata that the Hugging Face Hub reads."""
@@ -49,3 +49,19 @@ CHECKPOINT_NAME = "step_{:08d}"
 CHECKPOINT_STATE = "state.json"
 CHECKPOINT_OPTIMIZER = "optimizer.safetensors"
 CHECKPOINT_VALIDATION = "validation.json"
+
+WRITTEN = (
+    CONFIG,
+    *VOCABULARY,
+    WEIGHTS,
+    TEST_SCORES,
+    METRICS,
+    RUN_INFO,
+    CURVES,
+    TENSORBOARD,
+    TRACKERS,
+    CLEANING_REPORT,
+    CHECKPOINTS,
+)
+"""Files and folders that a run writes, besides its held-out pairs. Not among them are the log,
+which is continued, and the model card, which is kept if it is somebody else's."""

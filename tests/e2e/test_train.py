@@ -68,7 +68,7 @@ def stamps(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {
         path.relative_to(folder).as_posix(): (path.stat().st_mtime_ns, path.read_bytes())
         for path in folder.rglob("*")
-        if path.is_file() and path.name not in ("train.log", ".lock")
+        if path.is_file() and path.name not in ("train.log", ".mt-train.lock")
     }
 
 
@@ -97,7 +97,7 @@ def test_run_folder_contents(finished: Path) -> None:
         assert f"{score['score']:.2f}" in out  # standard output has the scores
     assert "40/40 loss" not in out  # and nothing else
     assert "40/40 loss" in (run_dir / "train.log").read_text()
-    assert not list(run_dir.rglob("*.tmp"))
+    assert not list(run_dir.rglob(".*.mt-tmp-*"))
 
 
 def test_model_card_of_a_finished_run_follows_its_settings(copy: Path, train: Start) -> None:
@@ -216,6 +216,22 @@ def test_scores_are_deleted_when_training_continues(
     average = (copy / "model.safetensors").read_bytes()
     assert average != (finished / "model.safetensors").read_bytes()
     assert not (copy / "test.json").exists()
+
+
+def test_files_of_others_in_the_folder_are_left_alone(copy: Path, train: Start) -> None:
+    """Also what mt-translate is writing; only unfinished files of the run itself are deleted."""
+    names = (".tmp/a", ".tmp_backup/a", ".notes.tmp", ".out.de.mt-tmp-0123abcd", "data/mine.en")
+    others = [copy / name for name in names]
+    unfinished = [
+        copy / f"{name}.mt-tmp-0123abcd"
+        for name in (".config.yaml", "data/.cleaning.json", "checkpoints/.step_00000009")
+    ]
+    for path in (*others, *unfinished):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("written")
+    train(copy, "train.max_steps=41").done()
+    assert [path.read_text() for path in others] == ["written"] * len(others)
+    assert not any(path.exists() for path in unfinished)
 
 
 @pytest.mark.parametrize(

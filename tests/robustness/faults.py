@@ -236,7 +236,11 @@ def machine_off(lab: Lab, rng: random.Random, left: int) -> Try:
 
 def is_temporary(path: Path, run_dir: Path) -> bool:
     parts = path.relative_to(run_dir).parts
-    return path.is_file() and parts[0] != ".lock" and any(part.startswith(".") for part in parts)
+    return (
+        path.is_file()
+        and parts[0] != ".mt-train.lock"
+        and any(part.startswith(".") for part in parts)
+    )
 
 
 def cut_records(run_dir: Path, rng: random.Random, attempt: Try) -> None:

@@ -85,7 +85,11 @@ def contents(run_dir: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in run_dir.rglob("*"):
         name = path.relative_to(run_dir).as_posix()
-        if path.is_dir() or name.startswith("tensorboard/") or name in (".lock", "train.log"):
+        if (
+            path.is_dir()
+            or name.startswith("tensorboard/")
+            or name in (".mt-train.lock", "train.log")
+        ):
             continue
         if name == "metrics.jsonl":
             found[name] = [

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import stat
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -113,66 +112,29 @@ def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, fails: bool) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "out", "old" if fails else "new"]
 
 
-def replace_until_killed(path: Path, renames: int) -> None:
-    """Replaces a folder; the process is killed after this number of renames."""
-    rename, done = Path.rename, count(1)
-
-    def rename_or_die(source: Path, target: Path) -> Path:
-        rename(source, target)
-        if next(done) == renames:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return target
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "rename", rename_or_die)
-        with files.new_folder(path, replace=True) as folder:
-            (folder / "new").touch()
-            if renames == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("renames", range(4))
-@pytest.mark.parametrize("reader", ["restore_replaced", "new_folder"])
-def test_a_kill_while_a_folder_is_replaced_leaves_a_copy(
-    tmp_path: Path, renames: int, reader: str
-) -> None:
-    path = tmp_path / ".o[u]t"
+def build_until_killed(path: Path) -> None:
     with files.new_folder(path) as folder:
-        (folder / "old").touch()
-    process = multiprocessing.get_context("fork").Process(
-        target=replace_until_killed, args=(path, renames)
-    )
-    process.start()
-    process.join(60)
-    assert process.exitcode == -signal.SIGKILL
-    if reader == "restore_replaced":
-        files.restore_replaced(tmp_path)
-    else:
-        with contextlib.suppress(InterruptedError), files.new_folder(path, replace=True):
-            raise InterruptedError
-        assert list(tmp_path.iterdir()) == [path]  # nothing is left over
-    assert [file.name for file in path.iterdir()] == ["old" if renames < 2 else "new"]
-
-
-def test_a_folder_is_put_back_if_it_cannot_be_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, rename = tmp_path / "out", Path.rename
-    with files.new_folder(path) as folder:
-        (folder / "old").touch()
-
-    def refuse(source: Path, target: Path) -> Path:
-        if (source / "new").exists():
-            raise OSError(errno.EIO, "Input/output error")
-        return rename(source, target)
-
-    monkeypatch.setattr(Path, "rename", refuse)
-    with (
-        pytest.raises(OSError, match="Input/output error"),
-        files.new_folder(path, replace=True) as folder,
-    ):
         (folder / "new").touch()
-    assert list(tmp_path.rglob("*")) == [path, path / "old"]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_only_what_a_killed_process_has_left_is_deleted(tmp_path: Path) -> None:
+    """Not files whose names look like those of temporary files, nor those of another output."""
+    path, other = tmp_path / ".o[u]t", tmp_path / "other"
+    for killed in (path, other):
+        process = multiprocessing.get_context("fork").Process(
+            target=build_until_killed, args=(killed,)
+        )
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+    (left_by_other,) = tmp_path.glob(".other*")
+    mine = {tmp_path / name for name in (".tmp", "..o[u]t.0123abcd.tmp", "..o[u]t.mt-tmp-notes")}
+    for name in mine:
+        name.mkdir()
+    with files.new_folder(path) as folder:
+        (folder / "new").touch()
+    assert set(tmp_path.iterdir()) == {path, left_by_other, *mine}
 
 
 @pytest.mark.parametrize("replace", [False, True])

@@ -172,7 +172,7 @@ def side_hashes(pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]) 
 def write_sets(run_dir: Path, data: DataConfig, sets: Sets) -> None:
     """Writes the held-out pairs as text files of a run folder, a line for each side."""
     for part in sizes(data):
-        for side, name in enumerate(_names(data, part)):
+        for side, name in enumerate(_side_files(data, part)):
             path = run_dir / name
             path.parent.mkdir(exist_ok=True)
             files.write_text(path, "".join(f"{pair[side]}\n" for pair in sets[part]))
@@ -185,12 +185,17 @@ def with_written_sets(data: DataConfig, run_dir: Path) -> DataConfig:
     """
     changed: dict[str, Any] = {}
     for part in sizes(data):
-        src, tgt = (run_dir / name for name in _names(data, part))
+        src, tgt = (run_dir / name for name in _side_files(data, part))
         files_exist = src.exists() and tgt.exists()
         changed[f"{part}_pairs"] = None
         changed[part] = [SourceConfig(src=str(src), tgt=str(tgt))] if files_exist else []
     return replace(data, **changed)
 
 
-def _names(data: DataConfig, part: str) -> list[str]:
+def file_names(data: DataConfig) -> list[str]:
+    """Names, in the run folder, of all files that ``write_sets`` writes."""
+    return [name for part in sizes(data) for name in _side_files(data, part)]
+
+
+def _side_files(data: DataConfig, part: str) -> list[str]:
     return [run_layout.HELD_OUT.format(part, language) for language in data.languages(None)]

@@ -1,11 +1,10 @@
 """The folder of finished chunks, from which an interrupted translation of a file resumes."""
 
-import hashlib
 import json
 import logging
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,17 +20,14 @@ _CHUNK = "chunk"
 
 
 class ChunkFolder:
-    """``OUTPUT.parts``, next to the output: finished chunks, and the job that they belong to.
-
-    Files that are not its own are left alone.
-    """
+    """``OUTPUT.mt-parts``, next to the output: finished chunks, and the job that they belong to."""
 
     def __init__(self, target: Path):
-        self.path = target.with_name(f"{target.name}.parts")
+        self.path = target.with_name(f"{target.name}.mt-parts")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Locks the folder against other processes; in the end deletes it if no chunk is done."""
+        """Locks the folder against other processes; in the end deletes it if it has no chunks."""
         self.path.mkdir(exist_ok=True)
         with files.locked(self.path / _LOCK, self._refuse):
             try:
@@ -39,49 +35,32 @@ class ChunkFolder:
             finally:
                 # While it is locked: afterwards the folder may belong to another process.
                 if self.num_finished() == 0:
-                    self._delete(".*.tmp", _JOB, _LOCK)
-                    with suppress(OSError):  # it has other files
-                        self.path.rmdir()
+                    shutil.rmtree(self.path)
 
     def _refuse(self) -> NoReturn:
         raise InputError(f"another mt-translate is using {self.path}: wait, or stop it")
 
-    def _delete(self, *patterns: str) -> None:
-        for pattern in patterns:
-            for file in self.path.glob(pattern):
-                file.unlink()
-
     def start(self, job: dict[str, Any], chunk_lines: int) -> int:
-        """Starts the job, or resumes it with the intact chunks; returns the lines of a chunk.
+        """Starts the job, or resumes it with the finished chunks; returns the lines of a chunk.
 
         Their number is that of an earlier attempt, perhaps on another device, or ``chunk_lines``.
 
         Raises:
             InputError: There are finished chunks of a different job.
         """
-        try:
-            known = files.read_json(self.path / _JOB, {})
-        except (OSError, ValueError):
-            known = {}
-        earlier = known.pop(_CHUNK, chunk_lines)
-        if known == job:
-            chunk_lines = earlier
-        elif done := self.num_finished():
-            differ = [key for key in (job | known) if known.get(key) != job.get(key)]
-            raise InputError(
-                f"{self.path} has {done:,} finished chunks of a different job "
-                f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
-                "start again"
-            )
-        self._delete(".*.tmp")
-        for part in self.path.glob("*.part"):
-            if not _is_intact(part):
-                log.warning("%s is damaged: its lines are translated again", part)
-                part.unlink()
-        files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
-        if done := self.num_finished():  # without those that were damaged
+        if done := self.num_finished():
+            known = files.read_json(self.path / _JOB)
+            chunk_lines = known.pop(_CHUNK)
+            if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
+                raise InputError(
+                    f"{self.path} has {done:,} finished chunks of a different job "
+                    f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
+                    "start again"
+                )
             done_lines = min(done * chunk_lines, job["lines"])
             log.info("resuming: %s of %s lines are done", f"{done_lines:,}", f"{job['lines']:,}")
+        files.delete_leftovers(self.path, "*")
+        files.write_json(self.path / _JOB, {**job, _CHUNK: chunk_lines})
         return chunk_lines
 
     def num_finished(self) -> int:
@@ -93,10 +72,9 @@ class ChunkFolder:
         return self._part(number).exists()
 
     def write(self, number: int, text: bytes, stats: InputStats) -> None:
-        """Writes the output of a chunk, after a line with its checksum and statistics."""
-        header = {"sha256": hashlib.sha256(text).hexdigest(), "stats": vars(stats)}
+        """Writes the output of a chunk, after a line with its statistics."""
         with files.atomic(self._part(number)) as temporary:
-            temporary.write_bytes(json.dumps(header).encode() + b"\n" + text)
+            temporary.write_bytes(json.dumps(vars(stats)).encode() + b"\n" + text)
 
     def join(self, target: Path, chunks: int) -> InputStats:
         """Joins the chunks to the output, and deletes them."""
@@ -104,22 +82,13 @@ class ChunkFolder:
         with files.atomic(target) as temporary, temporary.open("wb") as out:
             for number in range(chunks):
                 with self._part(number).open("rb") as part:
-                    own = json.loads(part.readline())["stats"]
-                    for kind, count in own["counts"].items():
-                        stats.add(kind, own["first"].get(kind), count)
+                    own = InputStats(**json.loads(part.readline()))
+                    for kind, count in own.counts.items():
+                        stats.add(kind, own.first.get(kind), count)
                     shutil.copyfileobj(part, out)
-        self._delete("*.part")
+        for number in range(chunks):
+            self._part(number).unlink()
         return stats
 
     def _part(self, number: int) -> Path:
         return self.path / f"{number:08d}.part"
-
-
-def _is_intact(part: Path) -> bool:
-    """Whether a finished chunk has the checksum in its first line."""
-    try:
-        with part.open("rb") as file:
-            header = json.loads(file.readline())
-            return bool(header["sha256"] == hashlib.file_digest(file, "sha256").hexdigest())
-    except (ValueError, KeyError, TypeError):
-        return False

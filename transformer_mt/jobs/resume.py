@@ -1,6 +1,6 @@
 """Resuming a run: what is checked in its folder, and in which order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import dotted
+from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
@@ -54,15 +55,6 @@ _DATA = {
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 
-_RUN_FILES = (
-    run_layout.WEIGHTS,
-    *run_layout.VOCABULARY,
-    run_layout.CHECKPOINTS,
-    run_layout.METRICS,
-    run_layout.TEST_SCORES,
-)
-"""Files that a new run would replace."""
-
 RunState = Literal["new", "started", "finished"]
 """State of a run folder when a job starts in it."""
 
@@ -80,7 +72,7 @@ def check(
     The first two checks need no data: they are done once before preparing them, which may take
     hours, and once more afterwards, with all others.
 
-    1. A folder without a configuration must not have other files of a run.
+    1. A folder without a configuration must not have files that a run would replace.
     2. The settings must be those of the run, except for ``_MAY_CHANGE``.
     3. The vocabulary and the training and validation data must be those of the run.
     4. After the last update, and with scores of this model and test set, the run is finished.
@@ -97,14 +89,10 @@ def check(
         InputError: The folder cannot be used for the job; the message says why.
     """
     if not (run_dir / run_layout.CONFIG).exists():
-        for name in _RUN_FILES:
-            if (run_dir / name).exists():
-                raise InputError(
-                    f"{run_dir} contains {name} but no {run_layout.CONFIG}, so it is not a run of "
-                    "mt-train: choose a different run_dir"
-                )
+        _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
         return "new"
-    old, new = dotted(asdict(model_folder.read_config(run_dir))), dotted(asdict(job))
+    recorded = model_folder.read_config(run_dir)
+    old, new = dotted(asdict(recorded)), dotted(asdict(job))
     changed, refused, derived = set[str](), list[str](), tuple[str, ...]()
     if old["tokenizer.path"] and new["tokenizer.path"]:  # its content is checked
         derived = ("tokenizer.path", "tokenizer.vocab_size")
@@ -120,11 +108,13 @@ def check(
             f"{run_dir} was started with a different configuration ({', '.join(refused[:3])}"
             f"{more}): choose a different run_dir, or delete that folder"
         )
+    recorded_names = held_out.file_names(recorded.data)
+    _refuse_files(run_dir, set(held_out.file_names(job.data)).difference(recorded_names))
     if data is None:
         return "started"
-    recorded, changed_data = _recorded_checksums(run_dir), set[str]()
+    checksums, changed_data = _recorded_checksums(run_dir), set[str]()
     for key in (*_DATA, "test"):  # of which older versions recorded fewer
-        if key in recorded and recorded[key] != data.fingerprints.get(key):
+        if key in checksums and checksums[key] != data.fingerprints.get(key):
             changed_data.add(key)
     for key, name in _DATA.items():
         if key in changed_data:
@@ -143,6 +133,16 @@ def check(
             "different run_dir, or delete that folder"
         )
     return "started"
+
+
+def _refuse_files(run_dir: Path, names: Iterable[str]) -> None:
+    """Refuses a folder that has one of these files, which are not the run's."""
+    for name in names:
+        if (run_dir / name).exists():
+            raise InputError(
+                f"{run_dir / name} is not a file of this run, which would replace it: choose a "
+                "different run_dir"
+            )
 
 
 def _scores_are_current(

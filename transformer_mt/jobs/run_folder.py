@@ -3,7 +3,6 @@
 import logging
 import platform
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -57,14 +56,12 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     cleaning report.
 
     Scores of an earlier end of the run are deleted, because they will not be the final model's, and
-    so are temporary files that a killed process has left.
+    so are temporary files that a killed run has left; not those of other commands, which may be
+    writing to the same folder.
     """
-    for pattern in (".*.tmp", ".tmp*"):  # names by files.py and by safetensors
-        for path in [*run_dir.glob(pattern), *(run_dir / run_layout.CHECKPOINTS).rglob(pattern)]:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+    names = (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data))
+    for path in (*(run_dir / name for name in names), run_dir / run_layout.CHECKPOINTS / "*"):
+        files.delete_leftovers(path.parent, path.name)
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
     copy_vocabulary(data.tokenizer_model, run_dir)

@@ -77,8 +77,6 @@ def test_the_state_of_a_run_folder(tmp_path: Path) -> None:
 
     assert resume.check(tmp_path, JOB) == "new"
     (tmp_path / run_layout.WEIGHTS).touch()
-    with pytest.raises(InputError, match=r"contains model\.safetensors but no config\.yaml"):
-        resume.check(tmp_path, JOB)
     write_started_run(tmp_path)
     with pytest.raises(InputError, match="a model but no intact checkpoint to resume from"):
         resume.check(tmp_path, JOB, prepared())
@@ -95,6 +93,28 @@ def test_the_state_of_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')
     with pytest.raises(InputError, match=r"cleaning\.json is damaged: delete it"):
         state()
+
+
+@pytest.mark.parametrize("name", [*run_layout.WRITTEN, "data/valid.en", "data/test.de"])
+def test_a_folder_with_files_that_a_run_would_replace_is_refused(name: str, tmp_path: Path) -> None:
+    job = replace(JOB, data=replace(JOB.data, valid=[], test=[], valid_pairs=9, test_pairs=9))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("format: mine")
+    with pytest.raises(InputError, match=rf"{tmp_path}/{name} .*"):
+        resume.check(tmp_path, job)
+    assert (tmp_path / name).read_text() == "format: mine"
+
+
+def test_a_run_that_now_holds_pairs_out_does_not_replace_files(tmp_path: Path) -> None:
+    cleaning = replace(JOB.data.cleaning, drop_held_out=True)
+    started = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
+    write_started_run(tmp_path, started)
+    job = replace(started, data=replace(started.data, test_pairs=9, test=[]))
+    (tmp_path / "data/test.en").write_text("mine")
+    with pytest.raises(InputError, match=r"data/test\.en is not a file of this run"):
+        resume.check(tmp_path, job)
+    (tmp_path / "data/test.en").unlink()
+    assert resume.check(tmp_path, job) == "started"
 
 
 @pytest.mark.parametrize(

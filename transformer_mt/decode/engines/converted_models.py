@@ -42,6 +42,9 @@ def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
         target = place / compute_type
         if _was_made_from(record, target):  # also where nothing can be written
             return target
+        if target.exists() and not (target / _MADE_FROM).exists():
+            obstacles.append(f"{target} is not ours to replace")
+            continue
         try:
             place.mkdir(parents=True, exist_ok=True)
             with files.locked(place / ".lock"):

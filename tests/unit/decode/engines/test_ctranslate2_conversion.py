@@ -73,7 +73,7 @@ def test_converted_once_for_each_model(folder: Path, caplog: pytest.LogCaptureFi
 def unfinished(place: Path) -> None:
     (place / "made_from.json").write_text('{"model": "x"}')
     (place / "model.bin").write_bytes(b"half of it")
-    killed = place.with_name(".float32.0123abcd.tmp")  # as a killed process leaves it
+    killed = place.with_name(".float32.mt-tmp-0123abcd")  # as a killed process leaves it
     killed.mkdir()
     (killed / "model.bin").write_bytes(b"half of it")
 
@@ -102,6 +102,17 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: Callable[[Path], o
     assert convert(folder) == place
     ct2.Translator(str(place))
     assert files(place.parent).keys() == {"float32", ".lock"}
+
+
+def test_a_folder_that_is_not_a_conversion_is_kept(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    mine = folder / "ctranslate2/float32"
+    mine.mkdir(parents=True)
+    (mine / "model.bin").write_text("converted by hand")
+    assert convert(folder).is_relative_to(tmp_path / "cache")
+    assert (mine / "model.bin").read_text() == "converted by hand"
 
 
 def test_cache_is_used_if_the_folder_cannot_be_written(
