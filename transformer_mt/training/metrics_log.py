@@ -10,7 +10,7 @@ from typing import Any
 from transformer_mt import run_layout
 from transformer_mt.files import open_regular, sync, write_text
 
-TIME_KEYS = ("time", "tokens_per_second", "mfu", "data_wait")
+TIME_KEYS = ("time", "tokens_per_second", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
 
 

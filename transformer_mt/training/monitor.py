@@ -45,7 +45,6 @@ class Monitor:
         state: Progress so far; records of later updates are removed.
         criteria: Limits of the run.
         trackers: Record the run as well; the caller closes them.
-        peak_rate: Target tokens per second at which model FLOPs utilisation is 1, if known.
         is_main: Whether this is the main rank.
         threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
             whose CPU time says nothing about other programs.
@@ -57,11 +56,10 @@ class Monitor:
         state: TrainingState,
         criteria: StoppingCriteria,
         trackers: Trackers | None = None,
-        peak_rate: float | None = None,
         is_main: bool = True,
         threads: int = 1,
     ):
-        self._max_steps, self._peak_rate = criteria.last_step, peak_rate
+        self._max_steps = criteria.last_step
         self._warmup_steps = criteria.warmup_steps
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
@@ -112,8 +110,6 @@ class Monitor:
             self.note(warning)
         self._targets, self._data_seconds = 0, 0.0
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
-        if self._peak_rate is not None:
-            values["mfu"] = rate / self._peak_rate
         values["data_wait"] = waiting
         self._record("train", step, values)
         line = format_values(values)
@@ -281,8 +277,6 @@ def format_values(values: Mapping[str, float]) -> str:
         f"|g| {values['grad_norm']:.2g}",
         f"{tqdm.format_sizeof(values['tokens_per_second'])} tok/s",
     ]
-    if "mfu" in values:
-        parts.append(f"MFU {values['mfu']:.0%}")
     if values["data_wait"] >= 0.005:
         parts.append(f"wait {values['data_wait']:.0%}")
     if values.get("skipped"):

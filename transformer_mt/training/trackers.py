@@ -32,7 +32,7 @@ PROJECT = "transformer_mt"
 """Project or experiment of all runs, unless a tracker's own environment variable names another."""
 
 _GROUPS = {
-    **dict.fromkeys(("data_wait", "mfu", "tokens_per_second"), "wall_clock"),
+    **dict.fromkeys(("data_wait", "tokens_per_second"), "wall_clock"),
     **dict.fromkeys(("grad_norm", "lr", "skipped"), "weight_updates"),
 }
 """Groups of curves that follow ``train`` and ``valid`` in the alphabet: TensorBoard opens on loss,

@@ -23,7 +23,6 @@ from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.flops import peak_token_rate
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor, log_start
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
@@ -146,16 +145,12 @@ class Trainer:
                 written, or memory is insufficient.
         """
         job, state, world = self._job, self.state, self._world
-        peak_rate = None
         if world.is_main:
             sizes = len(self._train), self.model, self._batches, self.criteria
             log_start(job, *sizes, self.precision, world, done=state.step)
-        if world.is_main and world.device.type == "cuda":
-            sample, precision = self._train.sample, self.precision
-            peak_rate = peak_token_rate(job.model, self.model.vocab_size, sample, precision, world)
-        record = self._run_dir, state, self.criteria
         threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
-        self._monitor = Monitor(*record, trackers, peak_rate, world.is_main, threads)
+        record = self._run_dir, state, self.criteria
+        self._monitor = Monitor(*record, trackers, world.is_main, threads)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:

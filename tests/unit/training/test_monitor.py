@@ -80,8 +80,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0, "lines": 100.0}
-    options: dict[str, Any] = {"peak_rate": 1e4, "trackers": tensorboard(tmp_path)}
-    monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, **options)
+    monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
     monitor.update(5000, 0.5)
     monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
@@ -91,20 +90,18 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert train["ppl"] == pytest.approx(7.389056)  # e²
     assert valid["ppl"] == pytest.approx(2.718282)
     assert train["tokens_per_second"] == 2500
-    assert train["mfu"] == 0.25  # 2,500 times 10⁹ of 10¹³
     assert train["data_wait"] == 0.25  # half a second of two
     assert {k: train[k] for k in TRAIN} == TRAIN
     assert (train["skipped"], train["extra"]) == (2, 7.5)
     assert {name: valid[name] for name in scores} == scores
     assert lines() == [
         # 90 updates of 0.2 s remain, but only 10 seconds.
-        "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s MFU 25% wait 25% skipped 2 "
-        "<00:10",
+        "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s wait 25% skipped 2 <00:10",
         "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00  (on 100 lines)",
     ]
     board = events(tmp_path, monitor)
     own = {"weight_updates": ("grad_norm", "lr", "skipped"),
-           "wall_clock": ("data_wait", "mfu", "tokens_per_second")}  # fmt: skip
+           "wall_clock": ("data_wait", "tokens_per_second")}  # fmt: skip
     groups = {key: group for group, keys in own.items() for key in keys}
     assert min(groups.values()) > "valid"  # TensorBoard shows them in the order of the alphabet
     for split, record in (("train", train), ("valid", valid)):
@@ -242,7 +239,7 @@ def test_on_a_terminal_lines_of_the_log_have_their_own_rows_and_the_bar_never_wr
     """From start to end, whichever module writes a line."""
     log = tmp_path / "train.log"
     with terminal(monkeypatch, columns) as reader, log_to(log):
-        monitor = open_drawing_monitor(tmp_path, 100_000, peak_rate=1e6)
+        monitor = open_drawing_monitor(tmp_path, 100_000)
         for step in range(1, 4):
             clock[0] += 1.0
             train(monitor, step, tokens=325_000)
@@ -264,7 +261,7 @@ def test_on_a_terminal_lines_of_the_log_have_their_own_rows_and_the_bar_never_wr
     assert all(len(text) <= columns for text in pieces if text not in logged)
     assert bar.startswith("3/100000 ")
     assert ("loss 2.500" in bar) == (columns > 20)
-    assert ("|g| 0.5 325k tok/s MFU 32% <" in bar) == (columns > 40)
+    assert ("|g| 0.5 325k tok/s <" in bar) == (columns > 40)
 
 
 def test_training_goes_on_when_its_terminal_is_closed(
