@@ -134,22 +134,31 @@ def test_real_sweep_its_table_and_one_more_job(
     assert [path.parent.name for path in models] == ["train.seed=1", "train.seed=2"]
     mt_train("again", "2,3")
     assert all(path.stat().st_mtime_ns == at for path, at in written.items())  # not trained again
-    (tmp_path / "sweep/x").mkdir()
-    (tmp_path / "sweep/x/run.json").touch()
+    unfinished = tmp_path / "sweep/x"
+    unfinished.mkdir()
+    config = (models[0].parent / "config.yaml").read_text()
+    (unfinished / "config.yaml").write_text(config.replace("seed: 1", "seed: 9"))
+    (unfinished / "metrics.jsonl").write_text(
+        '{"step": 1, "split": "valid", "loss": 6.5, "nll": 6.25, "ppl": 518.01}\n'
+        '{"step": 2, "split": "valid", "loss": 7.0, "nll": 6.75, "ppl": 854.06}\n'
+    )
     script = str(ROOT / "scripts/compare_runs.py")
     monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "sweep")])
     runpy.run_path(script, run_name="__main__")
-    output = capsys.readouterr()
-    assert f"cannot read {tmp_path}/sweep/x/run.json" in output.err
-    head, *rows, damaged = output.out.splitlines()
-    assert damaged.strip() == f"{tmp_path}/sweep/x"
-    columns = ["run", "best valid nll", "test BLEU", "test chrF2", "test TER"]
-    assert re.split("  +", head) == [*columns, "test BLEU (paper protocol)"]
+    head, *rows, last = capsys.readouterr().out.splitlines()
+    columns = ["run", "train.seed", "updates", "valid loss", "valid ppl", "best valid nll"]
+    columns += ["test BLEU", "test chrF2", "test TER", "test BLEU (paper protocol)"]
+    assert re.split("  +", head) == columns
+    assert re.split("  +", last) == [
+        str(unfinished), "9", "2, unfinished", "7.00", "854.06", "6.25"
+    ]  # fmt: skip
     assert len(rows) == 3
-    for row in rows:
-        name, best, *scores = row.split()
+    for seed, row in enumerate(rows, 1):
+        name, *shown, best = row.split()[:6]
+        scores = row.split()[6:]
         tested = json.loads((Path(name) / "test.json").read_text())
         assert scores == [f"{s['score']:.2f}" for s in tested]
         lines = (Path(name) / "metrics.jsonl").read_text().splitlines()
         (valid,) = (r for r in map(json.loads, lines) if r["split"] == "valid")
+        assert shown == [str(seed), "2", f"{valid['loss']:.2f}", f"{valid['ppl']:.2f}"]
         assert best == f"{valid['nll']:.2f}"
