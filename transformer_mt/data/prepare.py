@@ -156,7 +156,7 @@ class _Preparation:
         self._job, self._data, self._cache_dir = job, job.data, cache_dir
         data, identities = job.data, list(map(fingerprint, job.data.train))
         self._text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
-        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.text)
+        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
         self._filters = {name: getattr(data.cleaning, name) for name in of_text}
         self._held_out = list(held_out.sizes(data).items())
 

@@ -63,7 +63,7 @@ def test_no_side_of_a_held_out_pair_stays_in_the_training_data(
         if pair.src and len(pair.src) < 100 and not {*map(folded, pair)} & {*sides}
     ]
     assert training_text(data) == expected
-    assert data.report["dropped"]["held_out"] >= 70
+    assert data.report["dropped"]["set_aside"] >= 70
 
 
 def test_the_choice_depends_on_the_text_alone(

@@ -134,7 +134,7 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
     seen = [p for p in usable() if known & {p.src.lower(), p.tgt.lower()}]
     kept = [p for p in first_of_each(usable(), lambda p: p) if p not in seen]
     assert training_text(prepared) == kept
-    assert prepared.report["dropped"]["held_out"] == len(seen) > 5
+    assert prepared.report["dropped"]["set_aside"] == len(seen) > 5
 
 
 def test_neither_processes_nor_chunks_change_the_result(

@@ -123,7 +123,7 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
     # Counted as a token, a tag would change the ratio of some of the pairs.
     ratio = CleaningConfig(max_ratio=2)
     settings = replace(ratio, drop_identical=True, drop_held_out=True)
-    several = ("empty", "identical", "held_out")
+    several = ("empty", "identical", "set_aside")
     for cleaning, names in ((settings, several), (ratio, ("length_ratio",))):
         counts = dropped("<x>", cleaning)
         assert counts == dropped(None, cleaning)

@@ -46,8 +46,8 @@ class Cleaner:
             if f.side:
                 tests = f.side(config, src_lang), f.side(config, tgt_lang)
                 self._text.append((f.name, _either_side(*tests)))
-            elif f.text:
-                self._text.append((f.name, f.text))
+            elif f.both:
+                self._text.append((f.name, f.both(config, src_lang, tgt_lang)))
 
     def normalize(self, pair: Pair) -> Pair:
         """Normalises both sides."""

@@ -28,6 +28,9 @@ from transformer_mt.errors import InputError
 SideFilter = Callable[[str], bool]
 """Whether to drop a pair, given the text of one of its sides."""
 
+PairFilter = Callable[[str, str], bool]
+"""Whether to drop a pair, given the text of both sides."""
+
 MAX_PHRASE_WORDS = 4
 """Maximum number of words in a repeated phrase that ``repeated_words`` finds."""
 
@@ -219,8 +222,8 @@ class Filter:
     """Settings of ``CleaningConfig``, any of which turns the filter on; without any it is on."""
     side: Callable[[CleaningConfig, str], SideFilter] | None = None
     """Makes the test of the normalised text of a side, given its language."""
-    text: Callable[[str, str], bool] | None = None
-    """Test of the normalised text of both sides."""
+    both: Callable[[CleaningConfig, str, str], PairFilter] | None = None
+    """Makes the test of the normalised text of both sides, given their languages."""
 
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``min_word_length=1.5 max_word_length=20``."""
@@ -236,11 +239,11 @@ FILTERS = (
     Filter("repeated_words", ("max_word_repeats",), side=repeated_words),
     Filter("word_length", ("min_word_length", "max_word_length"), side=word_length),
     Filter("script", ("min_script_share",), side=wrong_script),
-    Filter("identical", ("drop_identical",), text=identical),
+    Filter("identical", ("drop_identical",), both=lambda *_: identical),
     Filter("language", ("min_language_probability",), side=wrong_language),
     Filter("length", ("max_tokens",)),
     Filter("length_ratio", ("max_ratio",)),
-    Filter("held_out", ("drop_held_out",)),
+    Filter("set_aside", ("drop_held_out",)),
     Filter("duplicate_pair", ("deduplicate",)),
     Filter("duplicate_source", ("deduplicate_sources",)),
     Filter("duplicate_target", ("deduplicate_targets",)),

@@ -176,8 +176,8 @@ class EncodeChunk:
         return arrays
 
     def check_held_out(self, pair: Pair) -> str | None:
-        """``held_out`` if the validation or test set has one of the sides, else None."""
-        return "held_out" if self.held_out and overlaps(pair, self.held_out) else None
+        """``set_aside`` if the validation or test set has one of the sides, else None."""
+        return "set_aside" if self.held_out and overlaps(pair, self.held_out) else None
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
