@@ -87,7 +87,11 @@ def resolve(reference: str) -> Path:
             if kind.__name__ in _REFUSALS:
                 page = f"{constants.ENDPOINT}/{repository}"
                 raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
-        raise InputError(f"cannot fetch {reference}: {printable(first_line(error))}") from None
+        reason = printable(first_line(error))
+        raise InputError(
+            f"cannot fetch {reference}: {reason}. A copy in a folder works as well (hf download "
+            f"{repository} --local-dir FOLDER, on a machine with a connection)"
+        ) from None
     return folder
 
 

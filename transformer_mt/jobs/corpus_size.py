@@ -57,9 +57,12 @@ def choose_experiment(
         name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
         tree = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml")
         chosen = [f"experiment={name}"]
+        size = f"model={tree.defaults[0]['override /model']} "
+        size += f"tokenizer.vocab_size={tree.tokenizer.vocab_size}"
+        if any(override.startswith("train.init_from=") for override in overrides):
+            size = "size and vocabulary of train.init_from,"
         settings = (
-            f"{chosen[0]}, model={tree.defaults[0]['override /model']} "
-            f"tokenizer.vocab_size={tree.tokenizer.vocab_size} "
+            f"{chosen[0]}, {size} "
             f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
         )
     if LauncherEnv.read().rank == 0:

@@ -34,6 +34,16 @@ def test_the_number_of_pairs_chooses_the_experiment(
     assert f" {pairs:,} training pairs: experiment=pairs_{name}, " in line
 
 
+def test_a_fine_tuned_model_has_the_size_of_its_parent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    choose_experiment([*overrides(tmp_path, 3), "train.init_from=runs/parent"], compose)
+    announced = capsys.readouterr().err
+    assert "size and vocabulary of train.init_from" in announced
+    assert "model=small" not in announced
+    assert "vocab_size" not in announced
+
+
 def test_a_gpu_trains_the_base_model_on_many_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
