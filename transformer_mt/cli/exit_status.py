@@ -7,6 +7,7 @@ takes seconds, so this module imports none.
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,7 +25,7 @@ from transformer_mt.errors import (
 def exit_status(program: str) -> Iterator[None]:
     """Turns errors of the user, the machine and its memory into one line and an exit status.
 
-    Any other exception is a bug: it passes, and Python prints its traceback.
+    Any other exception is a bug, whose traceback is printed as Python does.
 
     Args:
         program: Name of the command, with which the line begins.
@@ -52,10 +53,11 @@ def exit_status(program: str) -> Iterator[None]:
         print_error(program, format_os_error(error))
         sys.exit(1)
     except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        advice = "use a smaller model, or smaller batches"
-        print_error(program, f"out of memory ({first_line(error)}): {advice}")
+        if is_out_of_memory(error):
+            advice = "use a smaller model, or smaller batches"
+            print_error(program, f"out of memory ({first_line(error)}): {advice}")
+        else:
+            traceback.print_exc()
         sys.exit(1)
 
 

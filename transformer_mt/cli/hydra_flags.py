@@ -3,22 +3,20 @@
 A command without one does not need Hydra's own main function.
 """
 
-import io
 import multiprocessing
 import os
 import sys
 from argparse import ArgumentError, ArgumentParser
-from contextlib import ExitStack, redirect_stdout
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import hydra
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from transformer_mt.cli import PROGRAMS, Run
 from transformer_mt.cli.compose import (
@@ -37,6 +35,7 @@ from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import CONFIG_DIRS, Command, TrainJob, TranslateJob
 from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.errors import InputError, UsageError
+from transformer_mt.run_layout import RUN_INFO
 
 _FLAGS = {
     *("--cfg", "-c", "--resolve", "--package", "-p", "--info", "-i", "--hydra-help"),
@@ -71,7 +70,7 @@ def run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list
 
     with explained_errors(command, overrides), ExitStack() as stack:
         parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-        parser.add_argument("--cfg", "-c")
+        parser.add_argument("--cfg", "-c")  # which would be taken for an abbreviation
         parser.add_argument("--config-dir", "-cd", type=Path)
         parser.add_argument("--config-name", "-cn")
         try:
@@ -90,32 +89,15 @@ def run_with_hydra(command: Command, run: Run, flags: list[str], overrides: list
         overrides = with_exact_texts(overrides, command, sweep=sweep)
         if sweep:
             added += _prepare_sweep(command, search_path, overrides)
-            if command != "train":  # Hydra insists on writing a multirun.yaml
+            if command == "train":
+                stack.callback(_name_table, HydraConfig.get().sweep.dir)
+            else:  # Hydra insists on writing a multirun.yaml
                 scratch = stack.enter_context(TemporaryDirectory(prefix="mt-multirun-"))
                 added.append(override("hydra.sweep.dir", scratch))
         register_schema(command)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing
         sys.argv = [argv[0], *flags, *added, *overrides]  # flags may stand anywhere
-        run_hydra = hydra.main(str(CONFIG_DIRS[command]), command, version_base="1.3")(task)
-        if given.cfg == "job":
-            with redirect_stdout(io.StringIO()) as shown:
-                run_hydra()
-            print(_without_null_fields(shown.getvalue()), end="")
-        else:
-            run_hydra()
-
-
-def _without_null_fields(text: str) -> str:
-    """A configuration in YAML without the fields that its data sources leave open."""
-    values = yaml.safe_load(text)
-    if not isinstance(values, dict):  # of --package train.seed
-        return text
-    data = values.get("data", values)  # --package data has no such level
-    for part in ("train", "valid", "test"):
-        if isinstance(sources := data.get(part), list):
-            data[part] = [{k: v for k, v in source.items() if v is not None} for source in sources]
-    header = text[: text.index("\n") + 1] if text.startswith("#") else ""
-    return header + OmegaConf.to_yaml(OmegaConf.create(values))
+        hydra.main(str(CONFIG_DIRS[command]), command, version_base="1.3")(task)()
 
 
 def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str]) -> list[str]:
@@ -148,6 +130,13 @@ def _prepare_sweep(command: Command, search_path: list[str], overrides: list[str
     return added
 
 
+def _name_table(folder: str) -> None:
+    """Names the table of the runs below a folder, unless none was started."""
+    if any(Path(folder).glob(f"*/**/{RUN_INFO}")):
+        table = f"scripts/compare_runs.py {folder}"
+        print(f"mt-train: the runs of the sweep beside each other: {table}", file=sys.stderr)
+
+
 def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | None:
     """Runs one job of a sweep, in any process; a training job has a folder of its own.
 
@@ -174,8 +163,9 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
         # Under a launcher other ranks may be waiting for this one, so it must exit.
         if stop.code not in (1, 2) or launcher.present:
             raise
-        logs = Path(hydra_config.sweep.dir, ".submitit")
-        raise InputError(f"{title} failed: its error is above, or in {logs}") from None
+        logs = hydra_config.launcher.get("submitit_folder")
+        where = "above" if logs is None else f"in a folder of {Path(logs).parent}"
+        raise InputError(f"{title} failed: its error is {where}") from None
 
 
 def _check_flags(flags: list[str], command: Command) -> None:

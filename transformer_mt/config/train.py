@@ -48,7 +48,10 @@ class ScheduleConfig(Checked, prefix="schedule."):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.name == "noam":
-            message = "schedule=noam sets the peak by its formula: remove schedule.peak_lr"
+            message = (
+                "schedule=noam sets the peak by its formula: remove schedule.peak_lr, or choose "
+                "schedule=inverse_sqrt, which has the same shape with a peak of your choice"
+            )
             require(self.peak_lr is None, message)
         else:
             message = f"schedule={self.name} needs schedule.peak_lr > 0"

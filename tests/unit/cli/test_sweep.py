@@ -53,7 +53,7 @@ def test_a_failed_job_does_not_end_the_sweep(run: Run) -> None:
     first = "job 0 (train.max_steps=5,train.seed=1)"
     assert errors[0] == f"mt-train: {first}: error: a.en:3: no"
     assert errors[1].startswith("mt-train: job 1 (train.max_steps=0,train.seed=1): error: ")
-    assert errors[-1].startswith(f"mt-train: error: {first} failed: ")
+    assert errors[-1] == f"mt-train: error: {first} failed: its error is above"
     assert len(errors) == 4
 
 
@@ -126,7 +126,8 @@ def test_real_sweep_its_table_and_one_more_job(
     settings = arguments(tmp_path, tmp_path / "sweep", *more)
 
     def mt_train(name: str, seeds: str) -> None:
-        Running("train", ["-m", *settings, f"train.seed={seeds}"], tmp_path / name).done()
+        running = Running("train", ["-m", *settings, f"train.seed={seeds}"], tmp_path / name)
+        assert running.done()[1].endswith(f": scripts/compare_runs.py {tmp_path / 'sweep'}\n")
 
     mt_train("first", "1,2")
     models = sorted((tmp_path / "sweep").glob("*/model.safetensors"))
