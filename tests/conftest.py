@@ -29,6 +29,7 @@ LONG = (
     "contrib/report/test_report.py",
     "contrib/report/test_reports.py",
     "contrib/robustness/test_noise_scores.py",
+    "contrib/trackers/test_tracked_runs.py",
     "distributed",
     "e2e",
     "fake_gpu",

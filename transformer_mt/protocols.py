@@ -1,13 +1,16 @@
 """The interfaces of what the registries name, and the types that these exchange with the core."""
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from transformer_mt.config import SourceConfig, TrainJob, TranslateJob
+from transformer_mt.config.checks import dotted
+from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
     from transformer_mt import Evaluator, Translator
@@ -239,3 +242,50 @@ class ExportFormat(Protocol):
         Raises:
             InputError: The format cannot represent the model, or a library is missing.
         """
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run that a tracker records."""
+
+    job: TrainJob
+    """Its configuration."""
+    steps_done: int
+    """Updates of earlier starts: what was recorded of later ones is repeated."""
+    folder: Path
+    """Folder for local files of the tracker; ``entry`` makes it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run: that of its folder."""
+        return Path(self.job.run_dir).name
+
+    @property
+    def settings(self) -> dict[str, float | str]:
+        """The settings by dotted names; all but numbers are text."""
+        values = dotted(asdict(self.job)).items()
+        return {key: x if type(x) in (int, float) else str(x) for key, x in values}
+
+    def entry(self) -> str:
+        """Identifier of the run for the tracker: random, and the same for all starts."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (path := self.folder / "entry").exists():
+            write_text(path, secrets.token_hex(4))
+        return path.read_text("ascii")
+
+
+class Tracker(Protocol):
+    """An experiment tracker (``TRACKERS``), made from a ``TrackedRun`` when a run starts.
+
+    It writes in the background. It may raise and print anything: with its first exception it is
+    switched off.
+    """
+
+    def log(self, split: str, step: int, values: Mapping[str, float]) -> None:
+        """Adds finite values of ``train``, ``valid`` or ``test`` by their names."""
+
+    def log_samples(self, step: int, table: list[list[str]]) -> None:
+        """Adds sample translations: names of columns, and rows of text."""
+
+    def close(self, finished: bool) -> None:
+        """Writes the rest, and records whether the run has finished."""

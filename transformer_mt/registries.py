@@ -26,11 +26,11 @@ SOURCE_NOISES: Registry = {
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",
-    "trackio": "transformer_mt.training.trackers:TrackioTracker",
-    "wandb": "transformer_mt.training.trackers:WandbTracker",
-    "mlflow": "transformer_mt.training.trackers:MlflowTracker",
+    "trackio": "transformer_mt.contrib.trackers.wandb_tracker:TrackioTracker",
+    "wandb": "transformer_mt.contrib.trackers.wandb_tracker:WandbTracker",
+    "mlflow": "transformer_mt.contrib.trackers.mlflow_tracker:MlflowTracker",
 }
-"""``trackers``: classes like ``TensorBoardTracker``; each needs the package of its name."""
+"""``trackers``: ``protocols.Tracker``; each needs the package of its name."""
 
 MARKUP_WRAPPERS: Registry = {
     "keep": "transformer_mt.contrib.documents.markup:MarkupTranslator",

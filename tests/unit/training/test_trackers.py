@@ -1,11 +1,9 @@
-"""Trackers: a failure never reaches training, and a run has one entry.
+"""Trackers: a failure never reaches training; names and packages are checked before a run.
 
 The package of a tracker is replaced by one that misbehaves.
 """
 
-import math
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +12,6 @@ from support import fake_wandb
 from transformer_mt.config import TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.training.trackers import Trackers, check_installed
-
-
-def tracked(folder: Path, *names: str) -> Trackers:
-    return Trackers(TrainJob(run_dir=str(folder), trackers=[*names] or ["wandb"]))
 
 
 @pytest.mark.parametrize(
@@ -37,47 +31,13 @@ def test_a_failure_is_one_warning_and_leaves_other_trackers_alone(
     reason: str,
 ) -> None:
     fake_wandb.install(tmp_path, monkeypatch, how)
-    with tracked(tmp_path, "wandb", "tensorboard") as trackers:
+    job = TrainJob(run_dir=str(tmp_path), trackers=["wandb", "tensorboard"])
+    with Trackers(job) as trackers:
         for step in range(1, 3):
             trackers.log_scalars("train", step, {"loss": 1.0})
     assert caplog.messages == [f"warning: the tracker wandb is switched off: {reason}"]
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"train/loss" in events.read_bytes()
-
-
-def test_a_resumed_run_continues_its_entry(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = fake_wandb.install(tmp_path, monkeypatch)
-    for steps, finished in ((range(1, 3), False), (range(3, 5), True)):
-        with suppress(SystemExit), tracked(tmp_path) as trackers:
-            for step in steps:
-                trackers.log_scalars("train", step, {"loss": float(step)})
-            if not finished:
-                raise SystemExit(143)
-    curve = [(v["update"], v["train/loss"]) for v in fake_wandb.logged(path)]
-    assert curve == [(step, float(step)) for step in range(1, 5)]
-    assert len(set(fake_wandb.logged(path, "init"))) == 1
-    assert fake_wandb.logged(path, "finish") == [1, 0]
-    (tmp_path / "another run").mkdir()
-    with tracked(tmp_path / "another run"):
-        pass
-    assert len(set(fake_wandb.logged(path, "init"))) == 2
-    assert caplog.messages == []
-
-
-def test_everything_reaches_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = fake_wandb.install(tmp_path, monkeypatch)
-    with tracked(tmp_path) as trackers:
-        trackers.log_scalars("valid", 5, {"bleu": 1.5, "ppl": math.nan, "loss": math.inf})
-        trackers.log_samples(5, [("ä | \n", "", "c")])
-        trackers.log_scalars("test", 9, {"BLEU": 2.5})
-    (settings,) = fake_wandb.logged(path, "settings")
-    assert (settings["train.seed"], settings["trackers"]) == (TrainJob().train.seed, "['wandb']")
-    scalars, samples, test = fake_wandb.logged(path)
-    assert scalars == {"valid/bleu": 1.5, "update": 5}
-    assert samples == {"valid/translations": {"table": [["ä | \n", "", "c"]]}, "update": 5}
-    assert test == {"test/BLEU": 2.5, "update": 9}
 
 
 def test_unknown_names_and_missing_packages_are_one_line(

@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 from support import fake_wandb
-from support.training_runs import Running, arguments
+from support.training_runs import Running, arguments, write_corpus
 
 from transformer_mt import compose, train
 from transformer_mt.training.metrics_log import read_records
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
 
 
 def test_training_is_the_same_with_a_tracker_that_fails(
@@ -83,7 +90,7 @@ def test_a_killed_and_resumed_run_is_one_entry(
     assert capfd.readouterr().out == ""
     assert {path.name for path in set(tmp_path.iterdir()) - before} == {"run", "killed"}
     assert any((run_dir / "trackers" / name).iterdir())
-    if read is None:  # unit/training/test_trackers.py tests what W&B is given
+    if read is None:  # test_wandb_tracker.py tests what W&B is given
         return
     recorded = read(run_dir / "trackers" / name)
     expected = {r["step"]: r["loss"] for r in read_records(run_dir) if r["split"] == "train"}
