@@ -3,10 +3,6 @@
 import pytest
 
 from transformer_mt.config.languages import (
-    _ENGLISH,
-    _SCRIPTS,
-    _TWO_LETTERS,
-    UNSPACED,
     base_language,
     foreign_letter,
     is_variant,
@@ -23,6 +19,8 @@ def test_base_language() -> None:
         "jpn_Jpan": "ja",
         "deu_Latn": "de",
         "qaa": "qaa",
+        "und": "und",
+        "english": "english",
         "yue_Hant": "yue",  # has no code of two letters
     }
     assert {code: base_language(code) for code in languages} == languages
@@ -50,16 +48,19 @@ def test_english_names() -> None:
     assert {code: language_name(code) for code in names} == names
 
 
-def test_every_language_has_its_long_code_and_a_name() -> None:
-    assert set(_TWO_LETTERS.values()) | {"yue"} >= UNSPACED
-    codes = {code for codes in _SCRIPTS.values() for code in codes.split() if len(code) == 2}
-    assert set(_TWO_LETTERS.values()) >= codes
-    assert {*_TWO_LETTERS.values(), *codes} <= _ENGLISH.keys()
-    assert all(len(long) == 3 and len(short) == 2 for long, short in _TWO_LETTERS.items())
-
-
 def test_letters_of_other_scripts() -> None:
     pattern = foreign_letter("rus_Cyrl")
     assert pattern is not None
     assert pattern.findall("да, Yes") == ["Y", "e", "s"]
+    text = "Aя漢ひ한ع"
+    for lang, foreign in (
+        ("sr", "漢ひ한ع"),
+        ("jpn", "Aя한ع"),
+        ("ko_KR", "Aяひع"),
+        ("zh", "Aяひ한ع"),
+    ):
+        pattern = foreign_letter(lang)
+        assert pattern is not None
+        assert "".join(pattern.findall(text)) == foreign
     assert foreign_letter("qaa") is None
+    assert foreign_letter("mul") is None
