@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.errors import input_error
 
-from transformer_mt.config import CleaningConfig, languages
+from transformer_mt.config import CleaningConfig
 from transformer_mt.data.cleaning import filters
 from transformer_mt.data.cleaning.filters import SideFilter
 
@@ -159,13 +159,6 @@ def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters:
     drops = made(filters.wrong_script, min_script_share=share)
     assert not drops("a" * (letters - foreign) + "я" * foreign)
     assert drops("a" * (letters - foreign - 1) + "я" * (foreign + 1))
-
-
-def test_every_language_of_the_table_has_foreign_letters() -> None:
-    for code in " ".join(languages._SCRIPTS.values()).split():
-        pattern = languages.foreign_letter(code)
-        assert pattern is not None
-        assert pattern.search("a я α"), code
 
 
 def test_a_hash_is_the_same_everywhere() -> None:
