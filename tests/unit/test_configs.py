@@ -181,7 +181,7 @@ def test_cleaning_profiles_grow_stricter() -> None:
     assert none.max_tokens > 256
     off = [f.name for f in fields(standard) if not getattr(standard, f.name)]
     # The identifier is an extra, and several translations of a sentence are welcome.
-    assert off == ["min_language_probability", "deduplicate_sources", "deduplicate_targets"]
+    assert {"min_language_probability", "deduplicate_sources", "deduplicate_targets"} <= set(off)
 
 
 @pytest.mark.parametrize(

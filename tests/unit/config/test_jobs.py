@@ -7,6 +7,7 @@ import pytest
 from support.errors import input_error
 
 from transformer_mt.config import EvaluateJob, ExportJob, TranslateJob
+from transformer_mt.registries import EXPORT_FORMATS
 
 LINES: dict[str, Any] = {"model": "m", "format": "jsonl"}
 FILES: dict[str, Any] = {"hypotheses": ["a"], "references": ["b"]}
@@ -89,7 +90,7 @@ def test_evaluation(settings: dict[str, Any], message: str) -> None:
     ("settings", "message"),
     [
         ({"model": ""}, "set model=FOLDER"),
-        ({"format": ""}, "set format=transformers|ctranslate2|argos|hub"),
+        ({"format": ""}, f"set format={'|'.join(EXPORT_FORMATS)}"),
         ({"output": ""}, "set output=FOLDER"),
         ({"compute_type": "int8"}, "=int8 applies to format=ctranslate2 and argos only"),
     ],
