@@ -12,7 +12,7 @@ from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt.registries import PUBLIC
+from transformer_mt.registries import EVALUATE_ROBUSTNESS
 
 if TYPE_CHECKING:
     from transformer_mt.cli.compose import compose as compose
@@ -46,13 +46,13 @@ _MODULES = {
     "translate_file": "jobs.translate_file",
     "translate_stream": "jobs.translate_stream",
 }
-__all__ = ["__version__", *_MODULES, *PUBLIC]
+__all__ = ["__version__", *_MODULES, "evaluate_robustness"]
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, because PyTorch takes seconds to import and `mt-train --help` needs none.
-    if name in PUBLIC:
-        return resolve_name(PUBLIC[name])
+    if name == "evaluate_robustness":
+        return resolve_name(EVALUATE_ROBUSTNESS)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

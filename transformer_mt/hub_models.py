@@ -8,9 +8,8 @@ untrusted folder, they are verified when they are loaded (``model_folder``).
 import re
 from pathlib import Path
 
-from transformer_mt.errors import InputError, first_line, printable
+from transformer_mt.errors import InputError, first_line, printable, reading
 from transformer_mt.files import read_json
-from transformer_mt.registries import IMPORT_FORMATS
 from transformer_mt.run_layout import CONFIG, VOCABULARY, WEIGHTS
 
 PREFIX = "hf://"
@@ -25,14 +24,6 @@ FILES = [
     *("generation_config.json", "tokenizer_config.json"),
 ]
 """Files of a model; besides them a pickle is read, if there are no other weights."""
-_REFUSALS = {
-    "GatedRepoError": "{} is gated: accept its conditions at {}, and log in with hf auth login",
-    "RepositoryNotFoundError": (
-        "{} does not exist or is private: check the name, or log in with hf auth login"
-    ),
-    "RevisionNotFoundError": "{}: there is no such branch, tag or commit: check the name",
-}
-"""Messages for errors of huggingface_hub that do not come from the connection."""
 
 
 def pin(reference: str) -> str:
@@ -63,54 +54,56 @@ def resolve(reference: str) -> Path:
         InputError: The repository or its revision does not exist, is not accessible, holds no
             model of this package, or can neither be reached nor is in the cache.
     """
-    # Imported here because it takes a fraction of a second.
-    from huggingface_hub import constants, snapshot_download
-
-    repository, revision = _split(reference)
-
-    def fetch(names: list[str]) -> Path:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=names))
-
-    try:
-        # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
-        folder = fetch(_CONFIGS)
-        foreign = foreign_type(folder)
-        if foreign is None and not (folder / CONFIG).exists():
-            raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
-        folder = fetch(FILES)
-        if foreign is not None and not (folder / WEIGHTS).exists():
-            folder = fetch([PICKLE])
-    except InputError:
-        raise
-    except Exception as error:  # its class depends on the HTTP library of huggingface_hub
-        for kind in type(error).__mro__:
-            if kind.__name__ in _REFUSALS:
-                page = f"{constants.ENDPOINT}/{repository}"
-                raise InputError(_REFUSALS[kind.__name__].format(reference, page)) from None
-        reason = printable(first_line(error))
-        raise InputError(
-            f"cannot fetch {reference}: {reason}. A copy in a folder works as well (hf download "
-            f"{repository} --local-dir FOLDER, on a machine with a connection)"
-        ) from None
+    # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
+    folder = _fetch(reference, _CONFIGS)
+    is_foreign = is_marian(folder)
+    if not is_foreign and not (folder / CONFIG).exists():
+        raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
+    folder = _fetch(reference, FILES)
+    if is_foreign and not (folder / WEIGHTS).exists():
+        folder = _fetch(reference, [PICKLE])
     return folder
 
 
-def foreign_type(folder: Path) -> str | None:
-    """Type of a model of another library (``registries.IMPORT_FORMATS``) in a folder, if it is one.
+def _fetch(reference: str, names: list[str]) -> Path:
+    # Imported here because it takes a fraction of a second.
+    from huggingface_hub import constants, errors, snapshot_download
+
+    repository, revision = _split(reference)
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=names))
+    except Exception as error:  # its class depends on the HTTP library of huggingface_hub
+        page = f"{constants.ENDPOINT}/{repository}"
+        log_in = "log in with hf auth login"
+        if isinstance(error, errors.GatedRepoError):
+            reason = f"{reference} is gated: accept its conditions at {page}, and {log_in}"
+        elif isinstance(error, errors.RepositoryNotFoundError):
+            reason = f"{reference} does not exist or is private: check the name, or {log_in}"
+        elif isinstance(error, errors.RevisionNotFoundError):
+            reason = f"{reference}: there is no such branch, tag or commit: check the name"
+        else:
+            reason = (
+                f"cannot fetch {reference}: {printable(first_line(error))}. A copy in a folder "
+                f"works as well (hf download {repository} --local-dir FOLDER, on a machine with a "
+                "connection)"
+            )
+        raise InputError(reason) from error
+
+
+def is_marian(folder: Path) -> bool:
+    """Whether a folder holds a MarianMT model of Hugging Face transformers.
 
     Raises:
-        InputError: Its configuration is damaged, or its type is not supported.
+        InputError: Its configuration is damaged, or it holds a model of another type.
     """
     path = folder / CONFIG_JSON
     if (folder / CONFIG).exists() or not path.exists():
-        return None
-    try:
+        return False
+    with reading(path):
         kind = read_json(path, {}).get("model_type")
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {printable(first_line(error))}") from None
-    if kind is not None and str(kind) not in IMPORT_FORMATS:
+    if kind not in (None, "marian"):
         raise InputError(
             f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "
-            f"only type {', '.join(IMPORT_FORMATS)} can be used"
+            "only type marian can be used"
         )
-    return None if kind is None else str(kind)
+    return kind is not None

@@ -21,8 +21,8 @@ from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, printable
 from transformer_mt.files import cache_path, expand_user, read_regular, write_text
-from transformer_mt.hub_models import FILES, PICKLE, PREFIX, foreign_type, resolve
-from transformer_mt.registries import IMPORT_FORMATS
+from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
+from transformer_mt.registries import MARIAN_IMPORT
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -162,8 +162,7 @@ def _excerpt(content: object) -> str:
 def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     """The folder of a model: a local one, or that of a repository of the Hub after its download.
 
-    A model of another library (``registries.IMPORT_FORMATS``) is converted once; its folder is in
-    the cache.
+    A MarianMT model of Hugging Face transformers is converted once; its folder is in the cache.
 
     Raises:
         InputError: There is no such repository, or the model cannot be converted.
@@ -174,14 +173,13 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = expand_user(reference)
     if (folder / run_layout.CONFIG).exists():
         return folder
-    kind = foreign_type(folder)
-    if kind is None:
+    if not is_marian(folder):
         return folder
     names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
     states = [(name, *_identity(folder / name)) for name in names]
     identity = cache.key(_IMPORT_VERSION, str(folder.resolve()), states)
     entry = cache_path(cache_dir) / "imported" / identity
-    convert = resolve_name(IMPORT_FORMATS[kind])
+    convert = resolve_name(MARIAN_IMPORT)
     cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
 

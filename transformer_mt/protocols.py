@@ -47,28 +47,6 @@ class Reader(Protocol):
         """
 
 
-class Download(Protocol):
-    """A source that is downloaded before it is read (``SOURCE_DOWNLOADS``).
-
-    It is made from the source and its two languages, which raises ``InputError`` if it is not in
-    these.
-    """
-
-    def fetch(self, folder: Path, /) -> None:
-        """Downloads the source into a new folder.
-
-        Raises:
-            InputError: It cannot be downloaded.
-        """
-
-    def files(self, folder: Path, /) -> SourceConfig:
-        """The source as the files that ``fetch`` has written into a folder.
-
-        Raises:
-            InputError: They are damaged.
-        """
-
-
 @dataclass(frozen=True)
 class Translation:
     """One translation of one line."""
@@ -127,7 +105,7 @@ class LineCheck(NamedTuple):
 
 
 class LineWrapper(Protocol):
-    """A wrapper that changes how lines are translated (``MARKUP_WRAPPERS``, ``SPLIT_WRAPPERS``)."""
+    """A wrapper that changes how lines are translated (``MARKUP``, ``SPLIT_WRAPPERS``)."""
 
     @property
     def checks(self) -> Mapping[str, LineCheck]:
@@ -201,13 +179,6 @@ class Report(Protocol):
         Raises:
             InputError: As ``evaluate`` does.
         """
-
-
-class Picture(Protocol):
-    """A picture of the model card (``MODEL_CARD_PICTURES``)."""
-
-    def __call__(self, records: Sequence[dict[str, Any]], /) -> bytes | None:
-        """A PNG of the records of ``metrics.jsonl``; None if there is nothing to draw."""
 
 
 class LoadedFolder(Protocol):

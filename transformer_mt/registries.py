@@ -2,16 +2,15 @@
 
 This is the only list of these names: settings are checked against it, ``--help`` and
 ``transformer_mt/config/README.md`` print it. A value is a path, ``package.module:name``, which
-``pkgutil.resolve_name`` imports when it is used, so that ``--help`` needs no PyTorch.
+``pkgutil.resolve_name`` imports when it is used, so that ``--help`` needs no PyTorch. What has one
+implementation is its path.
 """
 
 Registry = dict[str, str]
 """Name → path of its implementation."""
 
-PUBLIC: Registry = {
-    "evaluate_robustness": "transformer_mt.contrib.robustness.noise_scores:evaluate_robustness",
-}
-"""Public names of ``transformer_mt`` that ``contrib/`` implements."""
+EVALUATE_ROBUSTNESS = "transformer_mt.contrib.robustness.noise_scores:evaluate_robustness"
+"""The public function of this name, which ``contrib/`` implements."""
 
 ENGINES: Registry = {
     "torch": "transformer_mt.decode.engines.torch_engine:build",
@@ -32,10 +31,8 @@ TRACKERS: Registry = {
 }
 """``trackers``: ``protocols.Tracker``; each needs the package of its name."""
 
-MARKUP_WRAPPERS: Registry = {
-    "keep": "transformer_mt.contrib.documents.markup:MarkupTranslator",
-}
-"""``markup`` of mt-translate: ``protocols.LineWrapper``."""
+MARKUP = "transformer_mt.contrib.documents.markup:MarkupTranslator"
+"""``markup=keep`` of mt-translate: a ``protocols.LineWrapper``."""
 
 SPLIT_WRAPPERS: Registry = {
     "none": "transformer_mt.contrib.documents.sentences:whole_lines",
@@ -75,10 +72,8 @@ SOURCE_READERS: Registry = {
 }
 """Kinds of data source, by ``SourceConfig.kind``: ``protocols.Reader``."""
 
-SOURCE_DOWNLOADS: Registry = {
-    "mtdata": "transformer_mt.contrib.corpora.mtdata:MtdataCorpus",
-}
-"""Kinds of data source that are downloaded and become another kind: ``protocols.Download``."""
+MTDATA = "transformer_mt.contrib.corpora.mtdata:MtdataCorpus"
+"""The kind of data source ``mtdata``, which is downloaded and becomes another kind."""
 
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",
@@ -118,10 +113,9 @@ REPORTS: Registry = {
 """Settings of mt-eval that write files or print other scores, of which the first one given is
 called: ``protocols.Report``."""
 
-MODEL_CARD_PICTURES: Registry = {
-    "curves": "transformer_mt.contrib.report.charts:curve_image",
-}
-"""Pictures of the model card: ``protocols.Picture``."""
+CURVES = "transformer_mt.contrib.report.charts:curve_image"
+"""The picture of the model card: a function of the records of ``metrics.jsonl`` that returns a PNG,
+or None if there is nothing to draw."""
 
 EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
@@ -134,7 +128,5 @@ EXPORT_FORMATS: Registry = {
 QUANTIZED_FORMATS: Registry = {name: EXPORT_FORMATS[name] for name in ("ctranslate2", "argos")}
 """Formats of mt-export that have a ``compute_type``."""
 
-IMPORT_FORMATS: Registry = {
-    "marian": "transformer_mt.conversion.marian_import:import_model",
-}
-"""Models of Hugging Face transformers that are used like model folders, by ``model_type``."""
+MARIAN_IMPORT = "transformer_mt.conversion.marian_import:import_model"
+"""Converts a MarianMT model of Hugging Face transformers to a model folder."""

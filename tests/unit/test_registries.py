@@ -19,7 +19,6 @@ from transformer_mt.registries import Registry
 
 ACCEPTED: dict[str, Callable[[str], object]] = {
     "ENGINES": lambda name: TranslateJob(model="x", engine=name),
-    "MARKUP_WRAPPERS": lambda name: TranslateJob(model="x", markup=name),
     "SPLIT_WRAPPERS": lambda name: TranslateJob(model="x", split=name),
     "DOCUMENT_FORMATS": lambda name: TranslateJob(model="x", format=name),
     "SOURCE_NOISES": lambda name: DataConfig(augment=name),
@@ -29,18 +28,17 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
     "PROTOCOLS": lambda name: EvaluateJob(model="x", protocols=[name]),
     "EXPORT_FORMATS": lambda name: ExportJob(model="x", output="y", format=name),
 }
-ENTRIES = [
-    (attribute, name)
-    for attribute, registry in vars(registries).items()
+PATHS = sorted(
+    path
+    for attribute, value in vars(registries).items()
     if attribute.isupper() and attribute != "DOCUMENT_ENDINGS"  # whose values are names
-    for name in registry
-]
+    for path in (value.values() if isinstance(value, dict) else [value])
+)
 
 
-@pytest.mark.parametrize(("attribute", "name"), ENTRIES)
-def test_every_entry_exists(attribute: str, name: str) -> None:
-    registry: Registry = getattr(registries, attribute)
-    assert callable(resolve_name(registry[name]))
+@pytest.mark.parametrize("path", PATHS)
+def test_every_entry_exists(path: str) -> None:
+    assert callable(resolve_name(path))
 
 
 @pytest.mark.parametrize("attribute", ACCEPTED)

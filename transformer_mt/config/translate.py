@@ -12,7 +12,6 @@ from transformer_mt.registries import (
     DOCUMENT_ENDINGS,
     DOCUMENT_FORMATS,
     ENGINES,
-    MARKUP_WRAPPERS,
     SPLIT_WRAPPERS,
 )
 
@@ -137,7 +136,7 @@ class TranslateJob(Checked):
     fuzzy: bool = True
     """Mark new translations of a PO file as fuzzy. gettext leaves fuzzy ones out until somebody
     has reviewed them; ``false`` releases them unreviewed, without a run of ``msgattrib``."""
-    markup: str = one_of("text", MARKUP_WRAPPERS)
+    markup: str = one_of("text", "keep")
     """Translate markup like any other text, or keep tags, placeholders and addresses as they
     are."""
     tag: str | None = None

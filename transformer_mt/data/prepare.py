@@ -50,8 +50,7 @@ from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
-from transformer_mt.protocols import Download
-from transformer_mt.registries import SOURCE_DOWNLOADS, SOURCE_NOISES
+from transformer_mt.registries import MTDATA, SOURCE_NOISES
 
 log = logging.getLogger(__name__)
 
@@ -267,8 +266,8 @@ def local_sources(
     """
     local = []
     for source in map(SourceConfig.with_absolute_paths, sources):
-        if (path := SOURCE_DOWNLOADS.get(source.kind)) is not None:
-            download: Download = resolve_name(path)(source, *data.languages(source))
+        if source.kind == "mtdata":
+            download = resolve_name(MTDATA)(source, *data.languages(source))
             entry = cache_dir / source.kind / source.name
             cache.build_once(entry, download.fetch)
             source = download.files(entry)

@@ -19,7 +19,7 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model_folder import model_files
 from transformer_mt.protocols import Document, LineCheck, LineTranslator, LineWrapper, Translation
-from transformer_mt.registries import MARKUP_WRAPPERS, SPLIT_WRAPPERS
+from transformer_mt.registries import MARKUP, SPLIT_WRAPPERS
 
 log = logging.getLogger(__name__)
 
@@ -123,8 +123,8 @@ class LineProcessor:
         wrappers = list[str]()
         if document is not None:
             self._wrapped = document.wrap(self._translator)
-        elif job.markup in MARKUP_WRAPPERS:
-            wrappers.append(MARKUP_WRAPPERS[job.markup])
+        elif job.markup == "keep":
+            wrappers.append(MARKUP)
         if aligned is None and not job.alignment:  # which are of whole lines
             wrappers.append(SPLIT_WRAPPERS[self._split])
         for path in wrappers:

@@ -27,8 +27,7 @@ from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
-from transformer_mt.protocols import Picture
-from transformer_mt.registries import MODEL_CARD_PICTURES
+from transformer_mt.registries import CURVES
 from transformer_mt.training.metrics_log import read_records
 
 MARKER = "<!-- Written by mt-train. Remove this line, and mt-train keeps your changes. -->"
@@ -216,8 +215,8 @@ def _hardware(start: dict[str, Any]) -> str:
 
 def _draw_curves(run_dir: Path, path: Path) -> bool:
     """Draws loss and validation scores; False if there is nothing to draw."""
-    draw: Picture = resolve_name(MODEL_CARD_PICTURES["curves"])
-    if (image := draw(read_records(run_dir))) is None:
+    image: bytes | None = resolve_name(CURVES)(read_records(run_dir))
+    if image is None:
         return False
     with atomic(path) as temporary:
         temporary.write_bytes(image)
