@@ -59,7 +59,9 @@ def reading(
         if isinstance(error, OSError) and error.strerror:
             message = f"cannot read {place}: {error.strerror}"
         elif isinstance(error, UnicodeDecodeError):
-            message = f"{place} is not valid UTF-8 ({error.reason})"
+            byte = f"byte 0x{error.object[error.start]:02X} at position {error.start + 1}"
+            message = f"{place} is not valid UTF-8 ({byte}): convert it, e.g. "
+            message += "iconv -f latin1 -t utf-8"
         else:
             message = f"{place} is damaged: {first_line(error)}"
             message += f"; {remedy}" if remedy else ""

@@ -96,12 +96,6 @@ def tensors(folder: Path, dtype: str, sizes: Mapping[int, int]) -> tuple[dict[st
     return entries, end
 
 
-def many_pieces(folder: Path) -> None:
-    """A vocabulary of which most pieces are the same, in five bytes each."""
-    with (folder / TOKENIZER).open("ab") as file:
-        file.write(b"\x0a\x03\x0a\x01a" * 27_000_000)
-
-
 def header_of_nothing(folder: Path) -> None:
     """A sparse file of zeros, in which the header has no bytes."""
     header(folder, b"")
@@ -200,7 +194,7 @@ HEADERS: dict[str, dict[str, Any]] = {
 FOLDERS: dict[str, Harm] = {
     **{
         f"{file} is a {name}": lambda f, file=file, harm=harm: harm(f / file)  # type: ignore[misc]
-        for file in (CONFIG, TOKENIZER, WEIGHTS)
+        for file in (CONFIG, WEIGHTS)
         for name, harm in NO_FILES.items()
     },
     **{name: partial(setting, key=key, value=value) for name, (key, value) in SETTINGS.items()},
@@ -208,10 +202,8 @@ FOLDERS: dict[str, Harm] = {
     **{name: partial(header, **options) for name, options in HEADERS.items()},
     "ten million learned positions": many_positions,
     "configuration of a terabyte": lambda f: sparse(f / CONFIG),
-    "vocabulary of a terabyte": lambda f: sparse(f / TOKENIZER),
     "weights of a terabyte, header of none": header_of_nothing,
     "weights that are a model of a terabyte": huge_but_consistent,
-    "vocabulary of 27 million pieces": many_pieces,
     "data type that does not exist": lambda f: other_dtype(f, "F13"),
     "pickle as weights": lambda f: (f / WEIGHTS).write_bytes(pickle.dumps(Payload())),
     "pickle as vocabulary": lambda f: (f / TOKENIZER).write_bytes(pickle.dumps(Payload())),

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files, hub_models, run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.conversion import transformers_model
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
-from transformer_mt.errors import InputError, first_line, printable
+from transformer_mt.errors import InputError, reading
 from transformer_mt.model.transformer import Transformer
 
 START_BIAS = -100.0
@@ -61,20 +61,13 @@ def read_weights(
         for name, shape in shapes.items():
             if name not in _IGNORED and expected.get(name) != shape:
                 wanted = expected.get(name, "no such tensor")
-                raise InputError(
-                    f"{path}: {printable(name[:100])} has shape {shape}, expected {wanted}"
-                )
+                raise InputError(f"{path}: {name} has shape {shape}, expected {wanted}")
 
     if path.name == run_layout.WEIGHTS:
         tensors = ckpt.read_tensors(path, check)
     else:
         tensors = _read_pickle(path)
         check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    for name, tensor in tensors.items():
-        if tensor.layout != torch.strided or not tensor.is_floating_point() or tensor.is_meta:
-            raise InputError(
-                f"{path}: {printable(name[:100])} is not a dense tensor of floating-point numbers"
-            )
     return tensors
 
 
@@ -83,19 +76,10 @@ def _read_pickle(path: Path) -> Weights:
 
     Only models of other libraries are read like this, never a folder of ours.
     """
-    try:
-        with files.open_regular(path) as file:
+    with reading(path, RuntimeError, remedy="download it again"):
+        with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"  # PyTorch < 1.6 wrote another format
-        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
-        if not isinstance(tensors, dict) or not all(
-            isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in tensors.items()
-        ):
-            raise ValueError("it is not a dictionary of tensors")
-    except Exception as error:  # of the unpickler, the archive or the allocator: any type
-        reason = getattr(error, "strerror", None) or first_line(error)
-        if type(error).__name__ == "UnpicklingError":  # a page of advice to trust the file
-            reason = "it contains more than tensors, or is damaged"
-        raise InputError(f"cannot read {path}: {printable(reason[:200])}") from None
+        tensors: Weights = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     return tensors
 
 

@@ -187,7 +187,7 @@ PARAMETER = "<!DOCTYPE tmx [<!ENTITY % x SYSTEM 'http://127.0.0.1:9/x'> %x;]><tm
 
 # Name: content, line, column, message.
 BROKEN: dict[str, tuple[str | bytes, int, int, str]] = {
-    "empty": ("", 1, 1, "not well-formed XML: no element found"),
+    "empty": ("", 1, 1, "not well-formed XML in a known encoding: no element found"),
     "truncated in the body": (document().removesuffix("</body></tmx>"), 3, 1, "no element found"),
     "Latin-1": (document(unit("<seg>Bär</seg>", "")).encode("latin1"), 2, 30, "invalid token"),
     "unknown encoding": ("<?xml version='1.0' encoding='x-y'?><tmx/>", 1, 31, "unknown encoding"),
@@ -210,7 +210,7 @@ def test_broken_files(tmp_path: Path, name: str) -> None:
 
 
 def test_compressed_and_damaged(tmp_path: Path) -> None:
-    """Pairs before the damage are read, and the message says where it is."""
+    """Pairs before the damage are read."""
     rows = [(f"a {i}", f"b {i * i}") for i in range(20_000)]
     data = gzip.compress(document(*(f"\n{unit(*map(segment, row))}" for row in rows)).encode())
     source = write(tmp_path / "a.tmx.gz", data)
@@ -218,5 +218,5 @@ def test_compressed_and_damaged(tmp_path: Path) -> None:
     write(tmp_path / "a.tmx.gz", data[:-100])
     stream = read_pairs([source], src_lang="en", tgt_lang="de")
     assert next(stream) == rows[0]
-    with input_error(r"a\.tmx\.gz: damaged or incomplete after line \d{3,} \("):
+    with input_error(r"a\.tmx\.gz is damaged: Compressed file ended"):
         list(stream)

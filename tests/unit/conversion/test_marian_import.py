@@ -1,17 +1,21 @@
 """MarianMT folders, as transformers writes them, used like model folders of ours."""
 
 import json
+import os
 import random
+import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import pytest
 import torch
 from support import marian_models
+from support.errors import input_error
 from support.hub_server import read_files, serve
 from support.model_folders import JOB, write_model
 
-from transformer_mt import Translator, export, model_folder
+from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, SearchConfig
 from transformer_mt.conversion.marian_import import _number
@@ -99,6 +103,67 @@ def their_translations(folder: Path, model: Any, lines: list[str], beam_size: in
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     found = marian_models.generate(model, their_ids(folder, lines), beam_size, 25)
     return [tokenizer.decode(best, use_source_tokenizer=False) for best in found]
+
+
+class Payload:
+    """Creates a file in the working directory when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("touch HARMED",)
+
+
+@pytest.mark.parametrize("old_format", [False, True])
+def test_a_folder_cannot_run_code(
+    old_format: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "opus"
+    write(folder)
+    (folder / "model.safetensors").unlink()
+    file = folder / "pytorch_model.bin"
+    torch.save({"x": Payload()}, file, _use_new_zipfile_serialization=not old_format)
+    with pytest.raises(UnpicklingError, match=r"posix\.system"):
+        model_folder.locate(folder)
+    assert not (tmp_path / "HARMED").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"d_model": None}, r"config\.json.* not an object with"),
+        ({"vocab_size": 99}, "its vocabulary has .* pieces, not vocab_size=99"),
+        ({"encoder_ffn_dim": 64}, "encoder and decoder differ in ffn_dim: 64 and "),
+        ({"decoder_start_token_id": 5}, "its decoder starts with .*, not with <pad> or <s>"),
+        ({"decoder_start_token_id": -1}, "decoder_start_token_id=-1 is not an id"),
+        ({"decoder_layers": 5}, "has no tensor model.decoder.layers"),
+        ({"encoder_layers": 1}, "expected no such tensor"),
+        ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
+        ({"activation_function": "mish"}, "activation_function=mish is not supported"),
+        ({"dropout": "x"}, "dropout=x is not a number"),
+    ],
+)
+def test_settings_that_are_refused(
+    marian: tuple[Path, Any], settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(marian[0], tmp_path / "opus")
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    with input_error(message) as error:
+        model_folder.locate(folder)
+    assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.json", "source.spm", "model.safetensors"])
+def test_damaged_and_missing_files(marian: tuple[Path, Any], name: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(marian[0], tmp_path / "opus")
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with input_error(rf"{name}"):
+        model_folder.locate(folder)
+    (folder / name).unlink()
+    if name != "config.json":  # without one it is not a MarianMT folder
+        with pytest.raises((InputError, FileNotFoundError), match=name):
+            model_folder.locate(folder)
 
 
 def test_null_stands_for_the_default() -> None:

@@ -258,7 +258,7 @@ def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
         ({"source": "./short"}, "3 lines in ./short but 4 in ref"),
         ({"hypotheses": ["empty"], "references": ["empty"]}, "no lines in empty"),
         ({"references": ["missing"]}, "cannot read missing: No such file or directory"),
-        ({"hypotheses": ["latin"]}, "latin, line 1: not valid UTF-8"),
+        ({"hypotheses": ["latin"]}, "latin, line 1 is not valid UTF-8"),
     ],
 )
 def test_files_that_do_not_fit_are_named(

@@ -1,6 +1,5 @@
 """mt-translate with documents: formats, encodings, messages, one-line errors."""
 
-import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,6 @@ def test_bytes_that_are_no_letters_stay(run: Run) -> None:
         (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
         (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
-        (gzip.compress(b"<p>a", mtime=0), {}, "page.html is compressed: decompress it with zcat"),
         (b"", {"ranks": 2}, "several ranks cannot share a document"),
     ],
 )

@@ -65,11 +65,8 @@ class _Units:
         """The pairs that end in the next block of the file; an empty block ends the file."""
         try:
             self._parser.Parse(block, not block)
-        except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
-            raise self._error(f"not well-formed XML: {reason}") from error
-        except (ValueError, LookupError) as error:
-            raise self._error(f"cannot be decoded ({error}): convert it to UTF-8") from error
+        except (expat.ExpatError, ValueError, LookupError) as error:  # or of an unknown encoding
+            raise self._error(f"not well-formed XML in a known encoding: {error}") from error
         pairs, self._pairs = self._pairs, []
         return pairs
 

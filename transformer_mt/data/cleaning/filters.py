@@ -23,7 +23,7 @@ from transformer_mt.config import CleaningConfig
 from transformer_mt.config.languages import UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, requiring
 
 SideFilter = Callable[[str], bool]
 """Whether to drop a pair, given the text of one of its sides."""
@@ -39,10 +39,8 @@ MIN_LETTERS_TO_IDENTIFY = 20
 
 
 _LETTER = regex.compile(r"\p{L}")  # of any script
-# Control, replacement and private-use characters, non-characters, lone surrogates.
-_BROKEN = re.compile(
-    "[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\ud800-\udfff]"
-)
+# Control, replacement and private-use characters, and non-characters.
+_BROKEN = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x9f\ufffd\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff]")
 _TWICE_ENCODED = re.compile("Ã[¡-¿ƒ„–œŸ]|Â[¡-¿]|â€")  # UTF-8 read as Windows-1252: Ã¼ for ü
 
 
@@ -181,12 +179,8 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
 
 @cache
 def _identifier() -> Any:
-    try:
+    with requiring("py3langid", "data.cleaning.min_language_probability"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError:
-        raise InputError(
-            "data.cleaning.min_language_probability needs py3langid: pip install py3langid"
-        ) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
@@ -198,7 +192,7 @@ def hash_text(text: str) -> int:
     ``fold(text)``, because a different comma does not make a test sentence unseen.
     """
     # 100 million texts have a false duplicate with probability 0.03%.
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 

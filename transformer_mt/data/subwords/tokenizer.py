@@ -7,6 +7,7 @@ the pieces of both, as in MarianMT, or of the source, those of the target being 
 """
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,15 +21,11 @@ from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError, reading
 from transformer_mt.run_layout import PIECES, SIDE_TOKENIZERS, TOKENIZER
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
-
-_MAX_BYTES = 2**24
-"""Maximum size of a file of a vocabulary. Half a million pieces take less; a loaded file takes 25
-times its size in memory."""
 
 _TAG = re.compile(r">>[^<>\s]+<<")
 """Language token at the start of a line, as ``>>deu<<``."""
@@ -42,7 +39,7 @@ class Tokenizer:
     """Converts text to subword ids and back with a trained SentencePiece model.
 
     Args:
-        model: Path of a SentencePiece model, which is not trusted.
+        model: Path of a SentencePiece model.
         pieces: The vocabulary, by id, if it is not the model's own. Pieces of the model that it
             lacks become ``<unk>``, and a line may start with one of its language tokens.
         tgt: Tokenizer of the target language; None: this one.
@@ -57,15 +54,11 @@ class Tokenizer:
     ):
         self.tgt = tgt or self
         """Tokenizer of the target language; this one if both languages share it."""
-        try:
-            content = files.read_regular(model, _MAX_BYTES)
-            if not content:
-                raise InputError(f"cannot load the vocabulary {model}: the file is empty")
+        with reading(model, RuntimeError, remedy="copy it again, or name a SentencePiece model"):
+            if not (content := model.read_bytes()):  # which SentencePiece would accept
+                raise EOFError("the file is empty")
             self._sp = spm.SentencePieceProcessor(model_proto=content)
             own: list[str] = self._sp.id_to_piece([*range(self._sp.get_piece_size())])
-        except (OSError, RuntimeError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
-            raise InputError(f"cannot load the vocabulary {model}: {reason}") from None
         self.vocabulary = own if pieces is None else pieces
         """All pieces, by id."""
         self.vocab_size = len(self.vocabulary)
@@ -259,15 +252,11 @@ def vocabulary_checksum(vocabulary: Path) -> str:
 
 def read_pieces(path: Path) -> list[str]:
     """The pieces of a ``vocab.json``, by id; ``InputError`` if it is missing or damaged."""
-    try:
-        ids = files.read_json(path, {}, max_bytes=_MAX_BYTES)
-        "".join(ids).encode()  # JSON may have surrogates
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else first_line(error)
-        raise InputError(f"cannot load the vocabulary {path}: {reason}") from None
-    pieces = sorted(ids, key=lambda piece: ids[piece] if type(ids[piece]) is int else -1)
-    if [ids[piece] for piece in pieces] != [*range(len(pieces))] or len(pieces) <= EOS:
-        raise InputError(f"{path}: the ids of its pieces must be 0, 1, 2, …, each once")
+    with reading(path, remedy="copy or download it again"):
+        ids = json.loads(path.read_bytes())
+        pieces = sorted(ids, key=ids.__getitem__)
+        if [ids[piece] for piece in pieces] != [*range(len(pieces))]:
+            raise ValueError("the ids of its pieces must be 0, 1, 2, …, each once")
     return pieces
 
 

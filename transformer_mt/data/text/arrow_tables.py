@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
 from transformer_mt.data.text.sources import find_column, one_line
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError, first_line, reading
 from transformer_mt.protocols import Pair
 
 if TYPE_CHECKING:  # slow to import, and few runs need them
@@ -21,16 +21,13 @@ def read_parquet(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object)
     import pyarrow.parquet as pq
 
     path, columns = source.name, source.columns(src_lang, tgt_lang)
-    with open_binary(path) as stream:
-        try:
-            file = pq.ParquetFile(stream)
-            src, tgt = _find_columns(columns, file.schema_arrow, path)
-            batches = file.iter_batches(columns=[src, tgt])
-            tables = (pa.Table.from_batches([batch]) for batch in batches)
-            yield from _read_tables(tables, src, tgt, path)
-        except (pa.ArrowException, OSError) as error:
-            reason = first_line(error)
-            raise InputError(f"{path}: damaged, or not a Parquet file ({reason})") from error
+    remedy = "copy or download it again, or name a Parquet file"
+    with open_binary(path) as stream, reading(path, pa.ArrowException, remedy=remedy):
+        file = pq.ParquetFile(stream)
+        src, tgt = _find_columns(columns, file.schema_arrow, path)
+        batches = file.iter_batches(columns=[src, tgt])
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        yield from _read_tables(tables, src, tgt, path)
 
 
 def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
@@ -73,18 +70,13 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
 
 
 def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) -> Iterator[Pair]:
-    done = 0
+    row = 0
     for table in tables:
         flat = table.flatten()
-        try:
-            pairs = zip(flat[src].to_pylist(), flat[tgt].to_pylist(), strict=True)
-        except UnicodeDecodeError as error:
-            rows = f"rows {done + 1} to {done + len(flat)}"
-            raise InputError(f"{name}, {rows}: not valid UTF-8 ({error.reason})") from error
-        for row, pair in enumerate(pairs, done + 1):
+        for pair in zip(flat[src].to_pylist(), flat[tgt].to_pylist(), strict=True):
+            row += 1
             where = f"{name}, row {row}"
             yield Pair(one_line(pair[0], src, where), one_line(pair[1], tgt, where))
-        done += len(flat)
 
 
 def _find_columns(columns: tuple[str, str], schema: "pa.Schema", where: str) -> tuple[str, str]:

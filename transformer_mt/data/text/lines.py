@@ -9,11 +9,12 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, reading
 from transformer_mt.files import expand_user
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
@@ -24,21 +25,12 @@ _OPENERS: dict[str, Callable[[Path], Any]] = {
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""
 
-_UNPACKERS = {
-    b"\x1f\x8b": "zcat",
-    b"\x28\xb5\x2f\xfd": "zstdcat",
-    b"\xfd7zXZ\0": "xzcat",
-    b"BZh91AY&SY": "bzcat",
-    b"PK\x03\x04": "unzip",
-}
-"""Magic number of each compressed format, never the start of a text → unpacking command."""
-
-_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
-"""What reading a damaged file raises, plain or compressed."""
+_DAMAGE = (zlib.error, lzma.LZMAError)
+"""What reading a damaged compressed file raises, besides what every reader may."""
+_REMEDY = "copy or download it again, or correct its name if it is not compressed"
 
 _BLOCK_BYTES = 2**20
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(
     r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
 )
@@ -53,13 +45,11 @@ def is_blank(text: str) -> bool:
 def open_binary(path: str | Path) -> BinaryIO:
     """Opens a file for reading, decompressed if its suffix is in ``COMPRESSED``; expands ``~``."""
     path = expand_user(path)
-    try:
+    with reading(path):
         if path.suffix in _OPENERS:
             # BufferedReader finds lines in C; GzipFile's own readline is twice as slow.
             return io.BufferedReader(cast(io.RawIOBase, _OPENERS[path.suffix](path)))
         stream = path.open("rb")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
     if path.suffix == ".zst":
         # The zstandard package ends a truncated file without an error; Arrow's reader raises.
         from pyarrow import CompressedInputStream
@@ -74,18 +64,9 @@ def read_lines(path: str | Path) -> Iterator[str]:
     Raises:
         InputError: The file cannot be opened, is damaged, or is not UTF-8.
     """
-    with open_binary(path) as stream:
-        for number, line in enumerate(raw_lines(stream, str(path)), 1):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                column = len(line[: error.start].decode()) + 1
-                raise InputError(
-                    f"{path}, line {number}: not valid UTF-8 (byte 0x{byte:02X} at column {column}"
-                    "): convert it, e.g. iconv -f latin1 -t utf-8, or, if most of it is UTF-8, "
-                    "remove such bytes: iconv -c -f utf-8 -t utf-8"
-                ) from error
+    with open_binary(path) as stream, reading(path) as place:
+        for place.line, line in enumerate(raw_lines(stream, str(path)), 1):
+            yield line.decode()
 
 
 def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
@@ -100,13 +81,10 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         name: Name of the stream in error messages.
 
     Raises:
-        InputError: The stream is damaged or UTF-16, is compressed without a suffix that says so, or
-            has no line feeds but carriage returns.
+        InputError: The stream is damaged or UTF-16, or has no line feeds but carriage returns.
     """
-    number = 0
-    try:
+    with reading(name, *_DAMAGE, remedy=_REMEDY, line=1) as place:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
-        _refuse_compressed(first, name)
         if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise InputError(
                 f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
@@ -119,55 +97,25 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
                     f"{name} ends its lines with carriage returns alone, not with line feeds: "
                     r"convert it, e.g. tr '\r' '\n' < FILE > NEW"
                 )
-        for line in chain(beginning, stream):
-            number += 1
+        for next_line, line in enumerate(chain(beginning, stream), 2):
             yield line.removesuffix(b"\n").removesuffix(b"\r")
-    except _READ_ERRORS as error:
-        raise _damaged(name, number, error) from error
+            place.line = next_line
 
 
 def read_blocks(path: str | Path) -> Iterator[bytes]:
     """Streams a file of any encoding in blocks of bytes, decompressed as by ``open_binary``.
 
     Raises:
-        InputError: The file cannot be opened, is damaged, or is compressed without a suffix that
-            says so.
+        InputError: The file cannot be opened, or is damaged.
     """
-    line = 1
-    with open_binary(path) as stream:
-        try:
-            block = stream.read(_BLOCK_BYTES)
-            _refuse_compressed(block, str(path))
-            while block:
-                yield block
-                line += block.count(b"\n")
-                block = stream.read(_BLOCK_BYTES)
-        except _READ_ERRORS as error:
-            raise _damaged(str(path), line, error) from error
-
-
-def _refuse_compressed(first: bytes, name: str) -> None:
-    """Raises ``InputError`` if a file that should be text starts as a compressed file does."""
-    for magic, command in _UNPACKERS.items():
-        if first.startswith(magic):
-            raise InputError(f"{name} is compressed: decompress it with {command}")
-
-
-def _damaged(name: str, line: int, error: Exception) -> InputError:
-    """The error of a file that cannot be read beyond a line, by one of ``_READ_ERRORS``."""
-    if line == 0 and Path(name).suffix in COMPRESSED and not isinstance(error, EOFError):
-        message = f"{name} is not a {Path(name).suffix} file ({error}): rename it, or copy it again"
-        return InputError(message)
-    return InputError(
-        f"{name}: damaged or incomplete after line {line} ({error}): copy or download it again"
-    )
+    with open_binary(path) as stream, reading(path, *_DAMAGE, remedy=_REMEDY):
+        yield from iter(partial(stream.read, _BLOCK_BYTES), b"")
 
 
 def as_lines(lines: Iterable[str]) -> list[str]:
     """Checks the lines that a caller passes, and returns them as a list.
 
     Raises:
-        InputError: A line has a surrogate.
         TypeError: They are a single string, or a line is not a string.
     """
     if isinstance(lines, str):
@@ -176,11 +124,6 @@ def as_lines(lines: Iterable[str]) -> list[str]:
     for number, line in enumerate(lines, 1):
         if not isinstance(line, str):  # a missing value of a table is None, or a float
             raise TypeError(f"text {number} is of type {type(line).__name__}, not str: {line!r}")
-        if (lone := _LONE_SURROGATE.search(line)) is not None:
-            raise InputError(
-                f"text {number} has the surrogate U+{ord(lone[0]):04X}, which is not a character: "
-                "decode its bytes with errors='replace'"
-            )
     return lines
 
 
@@ -195,8 +138,6 @@ class AlignedFile:
 
     def __init__(self, key: str, path: Path):
         self._name = f"{key}={path}"
-        if path.exists() and not path.is_file():
-            raise InputError(f"{self._name} must be a file, because it is read twice")
         self._num_lines, digest = 0, hashlib.sha256()
         for line in read_lines(path):
             self._num_lines += 1

@@ -18,7 +18,7 @@ from transformer_mt.config import SourceConfig
 from transformer_mt.config.languages import base_language
 from transformer_mt.data.text.lines import is_blank, read_blocks, read_lines
 from transformer_mt.data.text.tags import add_tag
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError, first_line, reading
 from transformer_mt.protocols import Pair as Pair
 from transformer_mt.protocols import Reader
 from transformer_mt.registries import SOURCE_READERS
@@ -54,8 +54,6 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
     A file has changed if its path, size or modification time has. A dataset on the hub is
     identified by its names only: without a ``revision``, new commits go unnoticed.
 
-    Raises:
-        InputError: A file does not exist, or can be read only once.
     """
     values: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
     for key, path in source.paths.items():
@@ -69,12 +67,7 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
 
 
 def _file_identity(path: Path) -> dict[str, Any]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-    if not path.is_file():
-        raise InputError(f"{path} is not a regular file; training reads its data more than once")
+    status = path.stat()
     return {"path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
@@ -126,20 +119,19 @@ def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
 def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two fields of a JSON-lines file."""
     columns = source.columns(src_lang, tgt_lang)
-    for number, line in enumerate(read_lines(source.name), 1):
-        if is_blank(line):
-            continue
-        where = f"{source.name}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not valid JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise InputError(f"{where}: not a JSON object but {type_name(record)}")
-        if isinstance(nested := record.get("translation"), dict):
-            record |= {f"translation.{key}": value for key, value in nested.items()}
-        src, tgt = (find_column(column, record, where) for column in columns)
-        yield Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
+    with reading(source.name) as place:
+        for place.line, line in enumerate(read_lines(source.name), 1):
+            if is_blank(line):
+                continue
+            record, where = json.loads(line), str(place)
+            if not isinstance(record, dict):
+                raise InputError(f"{where}: not a JSON object but {type_name(record)}")
+            if isinstance(nested := record.get("translation"), dict):
+                record |= {f"translation.{key}": value for key, value in nested.items()}
+            src, tgt = (find_column(column, record, where) for column in columns)
+            pair = Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
+            "".join(pair).encode()  # JSON can spell half of a surrogate pair
+            yield pair
 
 
 def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
@@ -221,13 +213,9 @@ def find_column(column: str, names: Collection[str], where: str) -> str:
 
 
 def one_line(value: object, column: str, where: str) -> str:
-    """A value of a column, which must be valid text, with line feeds replaced by spaces."""
+    """A value of a column, which must be text, with line feeds replaced by spaces."""
     if not isinstance(value, str):
         raise InputError(f"{where}: {column} is {type_name(value)}, not text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
-        raise InputError(f"{where}: {column} is not valid Unicode ({error.reason})") from error
     if "\n" in value:
         return " ".join(part.removesuffix("\r") for part in value.strip("\r\n").split("\n"))
     return value

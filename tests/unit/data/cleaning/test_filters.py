@@ -60,7 +60,6 @@ def test_good_pairs_stay(name: str) -> None:
         ("garbled", "lost \ufffd letters", True),
         ("garbled", "a bullet \uf0b7 of a symbol font", True),
         ("garbled", "it\x92s Windows-1252", True),
-        ("garbled", "half a pair \ud83d", True),
         ("garbled", "fÃ¼r mich", True),  # "für".encode().decode("cp1252")
         ("garbled", "â€œquotedâ€\x9d", True),
         ("garbled", "20 Â°C", True),
@@ -165,7 +164,6 @@ def test_a_hash_is_the_same_everywhere() -> None:
     """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
     expected = int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
     assert filters.hash_text("Grüße\nHello") == expected
-    assert 0 <= filters.hash_text("half \ud800") < 2**64
 
 
 def test_missing_language_identifier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,10 +94,7 @@ def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> No
     read: list[str] = []
     with input_error() as caught:
         read.extend(read_lines(path))
-    expected = f"{path}: damaged or incomplete after line {len(read)} "
-    if not read:
-        expected = f"{path} is not a {suffix} file "
-    assert str(caught.value).startswith(expected)
+    assert str(caught.value).startswith(f"{path}, line {len(read) + 1} is damaged: ")
     if damage != "flipped":  # found by the checksum at the end
         assert read == lines[: len(read)]
 
@@ -107,24 +104,14 @@ def test_damaged_compressed_file(tmp_path: Path, suffix: str, damage: str) -> No
 def test_undecodable_byte_is_located(tmp_path: Path, suffix: str, bad: bytes) -> None:
     """Surrogates, overlong forms, Latin-1."""
     error = error_of(path := write(tmp_path / f"x{suffix}", "ok\nfür B".encode() + bad + b"r\n"))
-    place = f"line 2: not valid UTF-8 (byte 0x{bad[0]:02X} at column 6): convert it"
+    place = f"line 2 is not valid UTF-8 (byte 0x{bad[0]:02X} at position 7): convert it"
     assert error.startswith(f"{path}, {place}")
     assert "iconv -f latin1 -t utf-8" in error
 
 
-@pytest.mark.parametrize(
-    ("suffix", "data", "message"),
-    [
-        ("", "\ufeffBär\n".encode("utf-16-le"), "iconv -f utf-16 -t"),
-        (".gz", b"a", "is compressed: decompress it with zcat"),
-        (".zst", b"a", "is compressed: decompress it with zstdcat"),
-        (".zip", b"PK\3\4", "is compressed: decompress it with unzip"),
-    ],
-)
-def test_other_formats_are_recognised(
-    tmp_path: Path, suffix: str, data: bytes, message: str
-) -> None:
-    assert message in error_of(write(tmp_path / f"x{suffix}", data).rename(tmp_path / "x"))
+def test_utf_16_is_recognised(tmp_path: Path) -> None:
+    path = write(tmp_path / "x", "\ufeffBär\n".encode("utf-16-le"))
+    assert error_of(path).startswith(f"{path} is UTF-16, not UTF-8: convert it, e.g. iconv")
 
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESSED])
