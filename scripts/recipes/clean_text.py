@@ -8,21 +8,19 @@ OUTPUT receives the target side of data.train, by the filters that need one side
 is given as both sides of a source. With --source the filters see pairs, and both sides are written.
 Filters, languages, normalisation and held-out sets are those of the overrides of mt-train. Lengths
 are counted in subwords of MODEL, which will translate the source or, without one, the target side,
-and limited to what it translates whole. An interrupted run resumes.
+and limited to what it translates whole.
 """
 
 import logging
-import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from glob import escape
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
 from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
@@ -31,17 +29,15 @@ from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.cleaning.filters import active_filters
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import local_sources
-from transformer_mt.data.store import cache
-from transformer_mt.data.store.encode import Chunk, EncodeChunk, KeptPair, encode_all
+from transformer_mt.data.store.encode import Arrays, Chunk, EncodeChunk, KeptPair, encode_all
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
     one_line,
-    vocabulary_checksum,
     vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.jobs.line_processor import check_outputs
 
 
@@ -79,9 +75,9 @@ def clean_text() -> None:
 
 
 class CleanPairs(EncodeChunk):
-    """Worker task: as ``EncodeChunk``, but the file has the text as it was read."""
+    """Worker task: as ``EncodeChunk``, but with the text as it was read instead of tokens."""
 
-    def content(self, kept: list[KeptPair]) -> dict[str, npt.NDArray[Any]]:
+    def content(self, source: int, kept: list[KeptPair]) -> Arrays:
         """The lines of each side."""
         texts = {
             name: "".join(one_line(getattr(pair.line, name)) + "\n" for pair in kept)
@@ -113,7 +109,7 @@ class CleanLines(CleanPairs):
                 too_long = "length" if len(ids) > cleaning.max_tokens else None
                 reason = too_long or self.check_held_out(pair)
             if reason is None:
-                kept.append(KeptPair(line, pair, ids, ids))
+                kept.append(KeptPair(row, line, "", pair, ids, ids))
             else:
                 report.add(reason, f"{source.name}:{row}", "", text)
         return kept
@@ -122,8 +118,7 @@ class CleanLines(CleanPairs):
 def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path) -> CleaningReport:
     """Writes the training text that ``data.cleaning`` keeps, as it was read, one line a sentence.
 
-    Tabs and other line breaks become spaces. The first output appears last; an interrupted call
-    resumes from ``OUTPUT.*.parts``.
+    Tabs and other line breaks become spaces. The first output appears last.
 
     Args:
         data: The configuration; ``data.train`` is the text.
@@ -135,27 +130,19 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     Raises:
         InputError: A source cannot be read, or nothing is left.
     """
-    output = outputs[0]
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
     held_out = side_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
-    identities = [fingerprint(source) for source in data.train]
-    languages = [data.src_lang, data.tgt_lang, data.normalization, len(outputs)]
-    settings = [asdict(data.cleaning), vocabulary_checksum(vocabulary), sorted(held_out)]
-    key = cache.key(identities, languages, settings)
-    folder = output.with_name(f"{output.name}.{key}.parts")
     clean = CleanLines if len(outputs) == 1 else CleanPairs
-    chunks, masks, report = encode_all(clean(data, vocabulary, folder, held_out))
-    with ExitStack() as stack:
-        temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
-        opened = [stack.enter_context(path.open("wb")) for path in temporary]
-        for chunk, mask in zip(chunks, masks, strict=True):
-            for side, file in zip(reversed(Pair._fields), reversed(opened), strict=False):
-                lines = np.load(chunk.path)[side].tobytes().split(b"\n")
-                file.writelines(lines[i] + b"\n" for i in np.flatnonzero(mask))
-    for parts in output.parent.glob(f"{escape(output.name)}.{'?' * len(key)}.parts"):
-        shutil.rmtree(parts)  # also those of earlier settings
-    return report
+    with TemporaryDirectory(dir=outputs[0].parent, prefix=f"{outputs[0].name}.") as folder:
+        text = encode_all(clean(data, vocabulary, held_out), Path(folder))
+        kept = np.concatenate([mask for _, mask in text.chunks])
+        with ExitStack() as stack:
+            temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
+            for side, path in zip(reversed(Pair._fields), reversed(temporary), strict=False):
+                with (Path(folder) / side).open("rb") as lines, path.open("wb") as file:
+                    file.writelines(compress(lines, kept))
+    return text.report
 
 
 if __name__ == "__main__":

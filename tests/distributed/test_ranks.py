@@ -213,9 +213,9 @@ def last_update(run_dir: Path) -> int:
 @pytest.mark.parametrize(
     ("name", "both", "command", "together"),
     [
-        (  # pairs sampled from many shards, as if the corpus were too large for one plan
+        (  # many shards, as if the corpus were too large for one plan
             "shards",
-            ["data.shard_pairs=16", "train.batch_tokens=60", "tokenizer.sampling=0.1"],
+            ["data.shard_pairs=16", "train.batch_tokens=60", "augment=standard"],
             "train",
             [],
         ),

@@ -37,7 +37,7 @@ def files(folder: Path, *names: str) -> list[bytes]:
 
 def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     more = ["tokenizer.joint=false", "model.tied_embeddings=decoder", "tokenizer.vocab_size=276"]
-    more += ["tokenizer.sampling=0.1", "augment=standard"]
+    more += ["tokenizer.sampling=0.1", "augment=standard", "data.copies=2"]
     whole = run(corpus, "whole", *more)
     tokenizer, job = model_folder.load_tokenizer(whole)
     assert not (whole / "tokenizer.model").exists()

@@ -91,16 +91,19 @@ class DataConfig(Checked, prefix="data."):
     ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     augment: str = one_of("none", SOURCE_NOISES)
-    """Add noise to a share of the training sources, drawn again in every epoch. ``standard`` adds
-    each of six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
+    """Add noise to a share of the training sources when they are encoded. ``standard`` adds each of
+    six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
+    copies: int = number(1, at_least=1, at_most=1000)
+    """Encode the training data this many times, each with its own noise (``augment``) and
+    segmentations (``tokenizer.sampling``). An epoch is one pass over all copies."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
     control characters; ``moses`` normalises punctuation with Moses' rules, as MarianMT expects
     it."""
     workers: int | None = number(None, at_least=0, at_most=4096)
-    """Clean, encode and sample pairs in this many processes (``data.augment``,
-    ``tokenizer.sampling``). null: one per core; 0: none besides the main process."""
+    """Clean and encode pairs in this many processes. null: one per core; 0: none besides the main
+    process."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,7 +202,7 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     """Use an existing SentencePiece model, or a folder with one per language (``source.spm``,
     ``target.spm``, and ``vocab.json`` if they share ids). null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
-    """Strength of subword regularisation (sampled again in every epoch); 0 = off. ``bpe``:
-    probability of dropping a merge (BPE-dropout, Provilkov et al. 2020; usual: 0.1). ``unigram``:
-    α, the exponent of a segmentation's probability (Kudo 2018; usual: 0.1 to 0.5, smaller values
-    vary more)."""
+    """Strength of subword regularisation, in the training data only, once for each of
+    ``data.copies``; 0 = off. ``bpe``: probability of dropping a merge (BPE-dropout, Provilkov et
+    al. 2020; usual: 0.1). ``unigram``: α, the exponent of a segmentation's probability (Kudo 2018;
+    usual: 0.1 to 0.5, smaller values vary more)."""

@@ -199,6 +199,11 @@ class TrainJob(Checked):
             "tokenizer.joint=false gives each language a vocabulary of its own: set "
             "model.tied_embeddings=decoder or none",
         )
+        require(
+            self.data.copies == 1 or self.data.augment != "none" or self.tokenizer.sampling > 0,
+            f"data.copies={self.data.copies} would be equal copies: set augment=standard or "
+            "tokenizer.sampling, or leave it out",
+        )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}

@@ -6,6 +6,7 @@ any process group exists.
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
@@ -19,18 +20,23 @@ from transformer_mt import run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.config.checks import require
 from transformer_mt.data import held_out
-from transformer_mt.data.batching.pair_sampling import PairSampler
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
 from transformer_mt.data.store import cache, token_store
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
-    EncodedChunk,
     encode_all,
     read_chunks,
+    read_encoded,
 )
-from transformer_mt.data.store.token_store import Corpus, Side, TokenStore, damaged, write_corpus
+from transformer_mt.data.store.token_store import (
+    Corpus,
+    Side,
+    TokenStore,
+    token_type,
+    write_corpus,
+)
 from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -47,10 +53,10 @@ from transformer_mt.data.subwords.vocabulary_training import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError
 from transformer_mt.files import cache_path, expand_user, read_json
 from transformer_mt.progress_reporter import ProgressReporter
-from transformer_mt.registries import MTDATA, SOURCE_NOISES
+from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +90,6 @@ class Prepared:
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
-    sampler: PairSampler | None = None
-    """Samples the training pairs, with ``data.augment`` or ``tokenizer.sampling``."""
 
     @property
     def train(self) -> Corpus:
@@ -109,11 +113,7 @@ class Prepared:
     @property
     def report(self) -> dict[str, Any]:
         """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-        types = {"total": int, "kept": int, "dropped": dict, "examples": dict}
-        try:
-            return dict(read_json(self.corpus / REPORT, types))
-        except (FileNotFoundError, ValueError) as error:
-            raise damaged(self.corpus, f"{REPORT}: {first_line(error)}") from None
+        return dict(read_json(self.corpus / REPORT))
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -143,9 +143,7 @@ def prepare(job: TrainJob) -> Prepared:
     checksums = {"corpus": train.fingerprint, "valid": cache.key(valid), "test": cache.key(test)}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    sampled = job.tokenizer.sampling > 0 or data.augment != "none"
-    sampler = _sampler(job, vocabulary, train) if sampled else None
-    return Prepared(data, vocabulary, corpus, valid, test, checksums, sampler)
+    return Prepared(data, vocabulary, corpus, valid, test, checksums)
 
 
 class _Preparation:
@@ -203,14 +201,7 @@ class _Preparation:
         Raises:
             InputError: It is damaged, or does not suit the model or the tags of the data.
         """
-        try:
-            tokenizer = Tokenizer.load(vocabulary)
-        except InputError as error:
-            if not vocabulary.is_relative_to(self._cache_dir):
-                raise
-            folder = vocabulary if vocabulary.is_dir() else vocabulary.parent
-            message = f"{error}: delete the folder {folder}; it will be built again"
-            raise InputError(message) from None
+        tokenizer = Tokenizer.load(vocabulary)
         require(
             tokenizer.is_joint or self._job.model.tied_embeddings != "all",
             f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
@@ -222,28 +213,20 @@ class _Preparation:
 
     def corpus(self, vocabulary: Path, excluded: frozenset[int]) -> Path:
         """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
-        data = self._data
+        data, sampling, seed = self._data, self._job.tokenizer.sampling, self._job.train.seed
         cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
         settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
+        if data.augment != "none" or sampling > 0:
+            settings.append([data.augment, sampling, data.copies, seed])
         key = cache.key(self._text, token_store.FORMAT, settings)
         entry = self._cache_dir / f"corpus-{key}"
 
         def encode(to: Path) -> None:
-            unfinished = cache.intermediate_dir(entry)
-            _encode_corpus(EncodeChunk(self._local_data(), vocabulary, unfinished, excluded), to)
+            task = EncodeChunk(self._local_data(), vocabulary, excluded, sampling, seed)
+            _encode_corpus(task, to)
 
         cache.build_once(entry, encode)
         return entry
-
-
-def _sampler(job: TrainJob, vocabulary: Path, train: Corpus) -> PairSampler:
-    """Samples the training pairs, with noise and by subword regularisation."""
-    strength, augment = job.tokenizer.sampling, job.data.augment
-    noise = None if augment == "none" else resolve_name(SOURCE_NOISES[augment])
-    longest = train.sample.max_length  # of all shards
-    return PairSampler(
-        vocabulary, Normalizer.of(job.data), noise, strength, job.train.seed, longest
-    )
 
 
 def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:
@@ -325,17 +308,21 @@ def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     data = task.data
     log.info("encoding the training data")
-    chunks, masks, report = encode_all(task)
-    used = {chunk.source for chunk, mask in zip(chunks, masks, strict=True) if mask.any()}
+    unsorted = folder / "unsorted"
+    unsorted.mkdir()
+    encoded = encode_all(task, unsorted)
+    used = {source for source, mask in encoded.chunks if mask.any()}
     for number, source in enumerate(data.train):
         if number not in used:
             log.warning("warning: cleaning drops all pairs of %s", source)
+    vocab_size = Tokenizer.load(task.vocabulary).num_ids
     write_corpus(
         folder,
-        map(EncodedChunk.read, chunks, masks),
-        num_shards=max(1, report.kept // data.shard_pairs),
-        vocab_size=Tokenizer.load(task.vocabulary).num_ids,
+        read_encoded(encoded, token_type(vocab_size), data.copies),
+        num_shards=max(1, data.copies * encoded.report.kept // data.shard_pairs),
+        vocab_size=vocab_size,
         num_sources=len(data.train),
     )
-    text = json.dumps(report.to_json(), indent=2, ensure_ascii=False)
+    shutil.rmtree(unsorted)
+    text = json.dumps(encoded.report.to_json(), indent=2, ensure_ascii=False)
     (folder / REPORT).write_text(text, encoding="utf-8")

@@ -50,10 +50,7 @@ _MAX_SKIPPED = 10
 small enough; after ten the run has diverged."""
 
 Batches = Iterator[tuple[list[Batch], int]]
-"""This rank's micro-batches, and a number of target tokens, for each update in order.
-
-See ``BatchIterator.read``.
-"""
+"""This rank's micro-batches, and the number of target tokens on all ranks, for each update."""
 
 
 class Trainer:
@@ -96,9 +93,7 @@ class Trainer:
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        self._batches = BatchIterator(
-            job, self._train, data.sampler, self._max_tokens, compiled, world
-        )
+        self._batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
         if shape := self._batches.buffer_shape:
             reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
         self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
@@ -218,7 +213,6 @@ class Trainer:
         """One update, with the learning rate and the dropout seed of its number."""
         start = time.perf_counter()
         self._micro_batches, num_targets = next(batches)
-        num_targets = self._batches.total_targets(num_targets)
         waited = time.perf_counter() - start
         self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))

@@ -1,4 +1,4 @@
-"""The preparation pipeline: deterministic over processes, resumable, and clean after errors."""
+"""The preparation pipeline: deterministic over processes, and clean after kills and errors."""
 
 import dataclasses
 import pickle
@@ -8,20 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
 from support.polling import wait_until
-from support.stores import flip_bit
 
 from transformer_mt.config import CleaningConfig, TrainJob
-from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode, token_store
-from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.text.sources import Pair
 
 CHUNK = 7
@@ -94,10 +89,8 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
     ],
 )
 def test_duplicates_are_found_across_chunks(
-    job: TrainJob, settings: dict[str, Any], keys: list[Any], monkeypatch: pytest.MonkeyPatch
+    job: TrainJob, settings: dict[str, Any], keys: list[Any]
 ) -> None:
-    """In several passes over the hashes; in one, as in the other tests, if they are few."""
-    monkeypatch.setattr(encode, "_HASHES_PER_PASS", 10)
     prepared = prepare(changed(job, "data.cleaning", **settings))
     kept = first_of_each(usable(), *keys)
     assert training_text(prepared) == kept
@@ -189,63 +182,20 @@ prepare(pickle.loads(bytes.fromhex(sys.argv[1])))
 """
 
 
-def test_a_killed_run_resumes_from_its_chunks(job: TrainJob) -> None:
+def test_a_killed_preparation_starts_again_and_leaves_nothing(job: TrainJob) -> None:
     argument = pickle.dumps(changed(job, "data", workers=2)).hex()
     command = [sys.executable, "-c", SLOW, argument]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    found = Path(job.cache_dir).glob
-    wait_until(lambda: len([*found("corpus-*.chunks/*.npz")]) >= 4 or process.poll() is not None)
+    cache = Path(job.cache_dir)
+    wait_until(lambda: [*cache.glob(".corpus-*/*/src.tokens")] or process.poll() is not None)
     process.kill()
     _, errors = process.communicate(timeout=30)  # of its workers, too, which end by themselves
     assert process.returncode == -signal.SIGKILL, errors
     assert "corpus" not in left_in_cache(job)
-    chunks = sorted(Path(job.cache_dir).glob("corpus-*.chunks/*.npz"))
-    assert len(chunks) >= 4
-    chunks[1].write_bytes(chunks[1].read_bytes()[:-50])  # as after a power cut
-    chunks[2].write_bytes(b"")
-    flip_bit(chunks[3])
-
-    real = EncodeChunk._encode
-    with patch.object(EncodeChunk, "_encode", autospec=True, side_effect=real) as spy:
-        prepared = prepare(job)
-    intact = {chunk.stem for chunk in (chunks[0], *chunks[4:])}  # perhaps with gaps
-    expected = [
-        chunk[:2]
-        for chunk in encode.read_chunks(job.data)
-        if f"{chunk.source:04}-{chunk.first_row:010}-{len(chunk.pairs)}" not in intact
-    ]
-    assert [call.args[1][:2] for call in spy.call_args_list] == expected
+    assert list(cache.glob(".corpus-*"))
+    prepared = prepare(job)
     assert left_in_cache(job) == {"corpus"}
     assert content(prepared.corpus) == content(prepare(elsewhere(job)).corpus)
-
-
-@pytest.mark.parametrize(("offset", "bit"), [(8, 1), (10, 1), (10, 8)])  # flags, compression
-def test_a_chunk_whose_directory_is_damaged_is_not_read(
-    tmp_path: Path, offset: int, bit: int
-) -> None:
-    path = tmp_path / "chunk.npz"
-    np.savez(path, report=np.zeros(9, np.uint8))
-    content = bytearray(path.read_bytes())
-    content[content.index(b"PK\1\2") + offset] ^= bit
-    path.write_bytes(content)
-    assert encode._read_report(path, CleaningConfig()) is None
-
-
-def test_an_interrupted_merge_is_repeated_from_the_chunks(
-    job: TrainJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(folder: Path, *_: Any, **__: Any) -> None:
-        (folder / "src.tokens").write_bytes(b"half a fi")
-        raise SystemExit  # cleans up; a kill would not
-
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare_module, "write_corpus", killed)
-        with pytest.raises(SystemExit):
-            prepare(job)
-    assert left_in_cache(job) == {".chunks"}
-    monkeypatch.setattr(EncodeChunk, "_encode", lambda *_: pytest.fail("encoded again"))
-    prepare(job)
-    assert left_in_cache(job) == {"corpus"}
 
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
@@ -254,18 +204,14 @@ def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
 
 
-def test_a_complete_entry_is_used_without_its_lock_and_what_a_kill_left(job: TrainJob) -> None:
+def test_a_complete_entry_is_used_without_its_lock(job: TrainJob) -> None:
     """A complete cache on a read-only file system can be used."""
     first = prepare(job)
     for lock in Path(job.cache_dir).glob("*.lock"):
         lock.unlink()
-    chunks = first.corpus.with_suffix(".chunks")
-    chunks.mkdir()  # killed between the last two steps
-    (chunks / "0.npz").write_bytes(b"of no use any more")
     again = prepare(job)
     assert again.corpus == first.corpus
     assert training_text(again) == first_of_each(usable(), lambda p: p)
-    assert left_in_cache(job) == {"corpus"}
     assert not list(Path(job.cache_dir).glob("*.lock"))
 
 

@@ -86,7 +86,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the number of updates": ("train", {"max_steps": 7}, []),
     "the training seed": ("train", {"seed": 2}, []),
     "the number of processes": ("data", {"workers": 1}, []),
-    "subword regularisation": ("tokenizer", {"sampling": 0.1}, []),
+    "subword regularisation": ("tokenizer", {"sampling": 0.1}, ["_encode_corpus"]),
+    "noise": ("data", {"augment": "standard"}, ["_encode_corpus"]),
     "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
     "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
     "de-duplication": ("data.cleaning", {"deduplicate": False}, ["_encode_corpus"]),
@@ -129,6 +130,28 @@ def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
         prepare(changed(job, "tokenizer", vocab_size=9999))
 
 
+def test_copies_depend_on_seed_number_and_strengths(job: TrainJob, built: list[str]) -> None:
+    job = changed(changed(job, "data", copies=2, augment="standard"), "tokenizer", sampling=0.1)
+    first = prepare(job)
+    for part, change in (
+        ("train", {"seed": 2}),
+        ("data", {"copies": 3}),
+        ("data", {"augment": "none"}),
+        ("tokenizer", {"sampling": 0.2}),
+    ):
+        built.clear()
+        assert prepare(changed(job, part, **change)).corpus != first.corpus
+        assert built == ["_encode_corpus"]
+    built.clear()
+    assert prepare(job) == first
+    assert built == []
+
+
+def test_equal_copies_are_refused(job: TrainJob) -> None:
+    with input_error(r"data\.copies=2 .*: set augment=standard or tokenizer\.sampling"):
+        changed(job, "data", copies=2)
+
+
 def test_an_existing_vocabulary_is_used_unchanged(
     job: TrainJob, built: list[str], tmp_path: Path
 ) -> None:
@@ -161,17 +184,6 @@ def test_a_large_corpus_is_divided_into_shards(
         assert len(prepared.train.shards) == shards
         assert len(prepared.train) == pairs
         assert (prepared.fingerprints == whole.fingerprints) == (shards == 1)
-
-
-def test_a_damaged_cache_is_an_input_error(job: TrainJob) -> None:
-    prepared = prepare(job)
-    for damage in (b"", b"[]", b'{"total": 84}', b"\xff"):
-        (prepared.corpus / "cleaning.json").write_bytes(damage)
-        with input_error(r"is damaged \(cleaning.json.*: delete the folder"):
-            _ = prepare(job).report
-    prepared.tokenizer_model.unlink()
-    with input_error(r"delete the folder .*tokenizer-[0-9a-f]+;"):
-        prepare(job)
 
 
 def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
     (middle,) = tokenizer.encode_sources(["rot <2de>"], PLAIN)
     assert 4 not in middle + found[5] + tokenizer.encode(["<2de> rot"])[0]
     assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
-    assert tokenizer.scores().keys().isdisjoint(tokenizer.tags.values())  # never resegmented
     with input_error(r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
         check_tag("<2es>", tokenizer.tags)
     with input_error("it has no tags at all"):
@@ -85,7 +84,6 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     assert new.vocabulary == [*old.vocabulary, "<2de>", "<law>"]
     assert new.tags == {"<2de>": 290, "<law>": 291}
     assert new.encode(random_lines(20)) == old.encode(random_lines(20))
-    assert new.scores() == old.scores()
     assert data.train.sample.src[0][0] == 290
     complete = TokenizerConfig(path=str(data.tokenizer_model / "tokenizer.model"))
     assert prepare(replace(job, tokenizer=complete)).tokenizer_model.name == run_layout.TOKENIZER

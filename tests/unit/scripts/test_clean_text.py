@@ -18,7 +18,6 @@ from transformer_mt.config import (
 )
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
-from transformer_mt.data.store.encode import EncodeChunk
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
 
@@ -62,7 +61,6 @@ def test_monolingual_text_against_a_plain_loop(
     tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(encode, "CHUNK_PAIRS", 17)
-    monkeypatch.setattr(encode, "_HASHES_PER_PASS", 50)  # several passes over the hashes
     text = tmp_path / "mono.de"
     given = [*lines(400, seed=1), "rot über haus", "rot über Haus rot"]
     text.write_text("".join(f"{line}\n" for line in given), encoding="utf-8")
@@ -77,7 +75,7 @@ def test_monolingual_text_against_a_plain_loop(
     assert (tmp_path / "out.de").read_text("utf-8").splitlines() == list(expected)
     assert (report.total, report.kept) == (len(given), len(expected))
     assert report.dropped["set_aside"] == sum(line.lower() == "rot über haus" for line in given)
-    assert not list(tmp_path.glob("*.parts"))
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
 
 
 def test_duplicates_of_monolingual_text_are_equal_lines(tmp_path: Path, vocabulary: Path) -> None:
@@ -114,38 +112,11 @@ def test_pairs_are_those_that_training_reads(
     assert report.to_json() == prepared.report
 
 
-def test_resumes_from_intact_chunks_of_the_same_text(
-    tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
+def test_nothing_is_left_after_an_error(tmp_path: Path, vocabulary: Path) -> None:
     text = tmp_path / "mono.de"
     text.write_text("".join(f"{line}\n" for line in lines(60, seed=4)), encoding="utf-8")
-    data, out = data_of(text), tmp_path / "out"
-    write_clean_text(data, [tmp_path / "expected"], vocabulary)
-    expected = (tmp_path / "expected").read_bytes()
-
-    cleaned: list[int] = []
-    real = EncodeChunk._encode
-
-    def encode_some(self: EncodeChunk, chunk: encode.Chunk, report: object) -> dict[str, object]:
-        cleaned.append(chunk.first_row)
-        if len(cleaned) == 4:
-            raise KeyboardInterrupt
-        return real(self, chunk, report)
-
-    monkeypatch.setattr(EncodeChunk, "_encode", encode_some)
-    with pytest.raises(KeyboardInterrupt):
-        write_clean_text(data, [out], vocabulary)
-    assert not out.exists()
-    (damaged,) = tmp_path.glob("out.*.parts/0000-0000000011-*.npz")
-    damaged.write_bytes(damaged.read_bytes()[:-20])
-    write_clean_text(data, [out], vocabulary)
-    assert cleaned == [1, 11, 21, 31, 11, 31, 41, 51]
-    assert out.read_bytes() == expected
-
-    cleaned[:] = [0] * 10
-    # What an interrupted run has left for other settings is unused.
+    data = replace(data_of(text), tgt_lang="ru", cleaning=replace(STRICT, min_script_share=1))
+    before = sorted(tmp_path.iterdir())
     with pytest.raises(InputError, match="nothing is left"):
-        write_clean_text(replace(data, tgt_lang="ru", cleaning=replace(STRICT, min_script_share=1)),
-                         [out], vocabulary)  # fmt: skip
-    assert len(cleaned) == 16
+        write_clean_text(data, [tmp_path / "out"], vocabulary)
+    assert sorted(tmp_path.iterdir()) == before

@@ -16,7 +16,6 @@ import torch
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
 from transformer_mt.data.batching.micro_batches import shift_right, split_batch
-from transformer_mt.data.batching.pair_sampling import Growth
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import PAD
@@ -42,19 +41,13 @@ class BufferShape:
     """Number of buffers that one rank usually needs for an update."""
 
 
-def plan_buffers(
-    plan: BatchPlan,
-    max_tokens: int,
-    world_size: int = 1,
-    growth: Growth | None = None,
-) -> BufferShape:
+def plan_buffers(plan: BatchPlan, max_tokens: int, world_size: int = 1) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
     Args:
         plan: The global batches of the training pairs.
         max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
-        growth: Growth of the pairs if they are sampled.
     """
     max_length = _round_up(plan.store.max_length)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
@@ -62,8 +55,6 @@ def plan_buffers(
     parts = max(1, largest // (world_size * max_tokens))
     while True:
         src, tgt, pairs = _largest_share(batches, parts * world_size)
-        if growth:
-            src, tgt = growth.limits(src, tgt)
         dummies = max(src, tgt) // max_length + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
         minimum = _round_up(plan.store.max_length + dummies)

@@ -1,14 +1,12 @@
 """Cache of folders that take long to build, named by a hash of everything they depend on.
 
 An entry is built under a temporary name and renamed when complete. A lock makes a second process
-wait and then use the result. Intermediate results are kept in a folder next to the entry, so that
-a build that was interrupted or failed, as by a lost connection, can resume.
+wait and then use the result. A build that was interrupted starts again.
 """
 
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,11 +20,6 @@ def key(*parts: object) -> str:
     """A short hash of JSON values."""
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def intermediate_dir(entry: Path) -> Path:
-    """Folder of the intermediate results of an entry; it survives a killed process."""
-    return entry.with_name(f"{entry.name}.chunks")
 
 
 def build_once(entry: Path, build: Callable[[Path], None]) -> None:
@@ -51,7 +44,6 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
             f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME, "
             "to a writable folder with enough free space"
         ) from error
-    shutil.rmtree(intermediate_dir(entry), ignore_errors=True)
 
 
 def _log_waiting() -> None:

@@ -1,28 +1,22 @@
-"""Cleaning and encoding of the training text chunk by chunk; duplicates over all chunks.
+"""Cleaning and encoding of the training text in one pass; duplicates are found at its end.
 
-An encoded chunk is one file, written atomically by a worker process, so an interrupted run resumes
-from the files it finds. The order of the files is that of the corpus, whoever wrote them.
+Worker processes clean and encode chunks of the text. This process appends what they return to flat
+files, in the order of the corpus, and then finds the pairs to keep by sorting their hashes.
 """
 
-import io
-import json
-import logging
-import shutil
-import zipfile
-import zlib
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from pkgutil import resolve_name
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt import files
-from transformer_mt.config import CleaningConfig, DataConfig
+from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text, overlaps
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
@@ -32,17 +26,19 @@ from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import ProgressReporter
-
-log = logging.getLogger(__name__)
+from transformer_mt.protocols import SourceNoise
+from transformer_mt.registries import SOURCE_NOISES
 
 Mask = npt.NDArray[np.bool_]
+Arrays = dict[str, npt.NDArray[Any]]
+"""Arrays by the names of the files that they are appended to."""
 
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
 
-_HASHES_PER_PASS = 2**24
-"""Approximate number of hashes sorted at a time, whatever the size of the corpus."""
+_NOISE_SEED = 4
+"""Last number of the seeds of noise; those of other generators differ."""
 
 
 class Chunk(NamedTuple):
@@ -69,78 +65,68 @@ def read_chunks(data: DataConfig) -> Iterator[Chunk]:
             yield Chunk(source, first_row, pairs)
 
 
-class EncodedChunk(NamedTuple):
-    """A chunk whose tokens are in a file."""
-
-    source: int
-    path: Path
-    kept: int
-    """Number of pairs in the file."""
-
-    def hashes(self, name: str) -> npt.NDArray[Any]:
-        """[kept] uint64 hashes for a filter of ``DUPLICATE_KEYS``."""
-        with np.load(self.path) as arrays:
-            return np.asarray(arrays[name])
-
-    def read(self, mask: Mask) -> tuple[int, TokenStore]:
-        """The data source, and the pairs for which a [kept] mask is True."""
-        with np.load(self.path) as arrays:
-            src, tgt = (
-                Side.from_lengths(arrays[f"{name}_tokens"], arrays[f"{name}_lengths"])
-                for name in ("src", "tgt")
-            )
-        return self.source, TokenStore(src, tgt).select(np.flatnonzero(mask))
-
-
 class KeptPair(NamedTuple):
-    """A training pair that no filter dropped."""
+    """A training pair that the filters of single pairs kept."""
 
+    row: int
+    """Number of the pair in its data source, from 1."""
     line: Pair
     """The lines as they were read."""
+    tag: str
+    """The tag of its source, or ""."""
     text: Pair
-    """The normalised text, with its tag."""
+    """The normalised text, without its tag."""
     src: list[int]
     """Token ids of the source side, with its tag and the end symbol."""
     tgt: list[int]
     """Token ids of the target side, with the end symbol."""
 
 
+class EncodedChunk(NamedTuple):
+    """The kept pairs of a chunk."""
+
+    source: int
+    """Index of the data source."""
+    num_kept: int
+    """Number of kept pairs."""
+    arrays: Arrays
+    """The pairs, and the hashes by which duplicates are found."""
+    report: CleaningReport
+    """Counts of the dropped pairs."""
+
+
 @dataclass(frozen=True)
 class EncodeChunk:
-    """Worker task: cleans and encodes a chunk into a file, unless the file exists.
+    """Worker task: cleans and encodes a chunk.
+
+    A corpus is encoded ``data.copies`` times, each with noise (``data.augment``) and a segmentation
+    (``tokenizer.sampling``) of its own. It is cleaned once, without either.
 
     Args:
         data: The configuration.
         vocabulary: A SentencePiece model, or a folder with those of both languages.
-        folder: Folder of the files.
         held_out: Hashes of sentences that no training pair may contain.
+        sampling: Strength of subword regularisation; 0: the best segmentation.
+        seed: Seed of the noise.
     """
 
     data: DataConfig
     vocabulary: Path
-    folder: Path
     held_out: frozenset[int] = frozenset()
+    sampling: float = 0.0
+    seed: int = 1
 
-    def __call__(self, chunk: Chunk) -> tuple[EncodedChunk, CleaningReport]:
-        """The encoded chunk, and the report of the pairs that the filters dropped."""
-        source, first_row, pairs = chunk
-        path = self.folder / f"{source:04}-{first_row:010}-{len(pairs)}.npz"
-        report = _read_report(path, self.data.cleaning)
-        if report is None:
-            report = CleaningReport(self.data.cleaning)
-            arrays = self._encode(chunk, report)
-            arrays["report"] = np.frombuffer(json.dumps(report.to_json()).encode(), np.uint8)
-            content = io.BytesIO()  # one write, so that a full disk is one error
-            np.savez(content, **arrays)
-            with files.atomic(path) as temporary:
-                temporary.write_bytes(content.getbuffer())
-        return EncodedChunk(source, path, report.kept), report
-
-    def _encode(self, chunk: Chunk, report: CleaningReport) -> dict[str, Any]:
-        """The arrays of the file; adds the dropped pairs to the report."""
+    def __call__(self, chunk: Chunk) -> EncodedChunk:
+        """The pairs that the filters of single pairs keep."""
+        report = CleaningReport(self.data.cleaning)
         report.total += len(chunk.pairs)
         kept = self.kept_pairs(chunk, report)
-        return _duplicate_hashes([pair.text for pair in kept], report) | self.content(kept)
+        arrays = self.content(chunk.source, kept)
+        for name in _duplicate_filters(report):
+            unique_text = DUPLICATE_KEYS[name]
+            texts = (Pair(add_tag(pair.tag, pair.text.src), pair.text.tgt) for pair in kept)
+            arrays[name] = np.fromiter(map(hash_text, map(unique_text, texts)), np.uint64)
+        return EncodedChunk(chunk.source, len(kept), arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
@@ -151,37 +137,66 @@ class EncodeChunk:
             pair = cleaner.normalize(Pair(text, line.tgt))
             reason = cleaner.check_text(*pair)
             if reason is None:
-                (src,), (tgt,) = (
-                    self.tokenizer.encode([pair.src]),
-                    self.tokenizer.tgt.encode([pair.tgt]),
-                )
-                src, tgt = [*src, EOS], [*tgt, EOS]
+                src, tgt = self._encode(pair)
                 reason = cleaner.check_lengths(len(src), len(tgt)) or self.check_held_out(pair)
                 src = [self.tokenizer.tags[tag], *src] if tag else src
                 if len(src) > max_tokens:  # with its tag
                     reason = reason or "length"
             if reason is None:
-                kept.append(KeptPair(line, Pair(add_tag(tag, pair.src), pair.tgt), src, tgt))
+                kept.append(KeptPair(row, line, tag, pair, src, tgt))
             else:
                 report.add(reason, f"{name}:{row}", *pair)
         return kept
 
-    def content(self, kept: list[KeptPair]) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of the file, by name: tokens and lengths of the kept pairs, on each side."""
-        arrays, dtype = {}, token_type(self.tokenizer.num_ids)
-        for name in ("src", "tgt"):
-            side = Side.from_lists([getattr(pair, name) for pair in kept])
-            arrays[f"{name}_tokens"] = side.tokens.astype(dtype)
-            arrays[f"{name}_lengths"] = side.lengths
+    def content(self, source: int, kept: list[KeptPair]) -> Arrays:
+        """Tokens and lengths of all copies of the kept pairs, one copy after the other."""
+        pairs = [(pair.src, pair.tgt) for pair in kept]
+        if self._noise or self.sampling:
+            copies = range(self.data.copies)
+            pairs = [self._varied(source, copy, pair) for copy in copies for pair in kept]
+        arrays, dtype = Arrays(), token_type(self.tokenizer.num_ids)
+        for number, name in enumerate(("src", "tgt")):
+            side = Side.from_lists([pair[number] for pair in pairs])
+            arrays[f"{name}.tokens"] = side.tokens.astype(dtype)
+            arrays[f"{name}.lengths"] = side.lengths
         return arrays
 
     def check_held_out(self, pair: Pair) -> str | None:
         """``set_aside`` if the validation or test set has one of the sides, else None."""
         return "set_aside" if self.held_out and overlaps(pair, self.held_out) else None
 
+    def _encode(self, pair: Pair, sampling: float = 0.0) -> tuple[list[int], list[int]]:
+        """Ids of both sides, with end symbols and without a tag."""
+        (src,) = self.tokenizer.encode([pair.src], sampling)
+        (tgt,) = self.tokenizer.tgt.encode([pair.tgt], sampling)
+        return [*src, EOS], [*tgt, EOS]
+
+    def _varied(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
+        """Ids of a copy of a pair. A side that would be too long is that of the clean pair."""
+        text = pair.text
+        if self._noise:
+            rng = np.random.default_rng([self.seed, copy, source, pair.row, _NOISE_SEED])
+            if (add := self._noise(rng)) is not None:
+                line = split_tag(pair.line.src, self.tokenizer.tags)[1]
+                text = self._cleaners[source].normalize(Pair(add(line), pair.line.tgt))
+            elif not self.sampling:
+                return pair.src, pair.tgt
+        src, tgt = self._encode(text, self.sampling)
+        src = [self.tokenizer.tags[pair.tag], *src] if pair.tag else src
+        max_tokens = self.data.cleaning.max_tokens
+        return (
+            src if len(src) <= max_tokens else pair.src,
+            tgt if len(tgt) <= max_tokens else pair.tgt,
+        )
+
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
         return cleaners(self.data)
+
+    @cached_property
+    def _noise(self) -> SourceNoise | None:
+        name = self.data.augment
+        return None if name == "none" else resolve_name(SOURCE_NOISES[name])
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -189,80 +204,103 @@ class EncodeChunk:
         return Tokenizer.load(self.vocabulary)
 
 
-def encode_all(task: EncodeChunk) -> tuple[list[EncodedChunk], list[Mask], CleaningReport]:
-    """Performs a task on all of the training text in worker processes, and finds its duplicates.
+class Encoded(NamedTuple):
+    """The training text after all filters, in flat files of a folder."""
 
-    Returns:
-        The chunks; for each, a [kept] mask, False for duplicates; and the report.
+    folder: Path
+    """Has a file for each name of ``EncodedChunk.arrays``."""
+    chunks: list[tuple[int, Mask]]
+    """For each chunk, in order: index of its data source; [kept pairs of the chunk], False for
+    duplicates."""
+    report: CleaningReport
+    """Counts of the dropped pairs."""
+
+
+def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
+    """Performs a task on all of the training text in worker processes, and finds its duplicates.
 
     Raises:
         InputError: A source cannot be read, or nothing is left.
     """
-    data, chunks, report = task.data, list[EncodedChunk](), CleaningReport(task.data.cleaning)
-    task.folder.mkdir(exist_ok=True)
-    if finished := len(list(task.folder.glob("*.npz"))):
-        log.info("resuming: %d chunks are encoded already", finished)
+    data, report = task.data, CleaningReport(task.data.cleaning)
+    sources, sizes = list[int](), list[int]()
     with (
+        ExitStack() as stack,
         closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
         ProgressReporter("pairs", "encoded") as progress,
     ):
-        for chunk, part in encoded:
-            chunks.append(chunk)
-            report.merge(part)
+        opened = dict[str, Any]()
+        for chunk in encoded:
+            for name, array in chunk.arrays.items():
+                if name not in opened:
+                    opened[name] = stack.enter_context((folder / name).open("wb"))
+                opened[name].write(array)
+            sources.append(chunk.source)
+            sizes.append(chunk.num_kept)
+            report.merge(chunk.report)
             progress.update(report.total)
     if not report.kept:
-        shutil.rmtree(task.folder)
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(
             f"nothing is left after cleaning: {report.total:,} pairs read; dropped: "
             f"{dropped or 'none'}; check src and tgt, or relax data.cleaning"
         )
-    return chunks, _find_duplicates(chunks, report), report
+    kept = _find_duplicates(folder, report)
+    masks = [kept[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
+    return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
 
-def _duplicate_hashes(pairs: list[Pair], report: CleaningReport) -> dict[str, npt.NDArray[Any]]:
-    """[pairs] uint64 hashes for each filter of ``DUPLICATE_KEYS`` that is active in a report."""
-    return {
-        name: np.fromiter((hash_text(unique_text(pair)) for pair in pairs), np.uint64, len(pairs))
-        for name, unique_text in DUPLICATE_KEYS.items()
-        if name in report.dropped
-    }
+def read_encoded(
+    encoded: Encoded, dtype: np.dtype[Any], copies: int
+) -> Iterator[tuple[int, TokenStore]]:
+    """The pairs that ``EncodeChunk`` has encoded, chunk by chunk: data source, and all copies."""
+    with ExitStack() as stack:
+        tokens, lengths = (
+            [
+                stack.enter_context((encoded.folder / f"{side}.{part}").open("rb"))
+                for side in ("src", "tgt")
+            ]
+            for part in ("tokens", "lengths")
+        )
+        for source, mask in encoded.chunks:
+            src, tgt = (
+                _read_side(*files, dtype, copies * len(mask))
+                for files in zip(tokens, lengths, strict=True)
+            )
+            yield source, TokenStore(src, tgt).select(np.flatnonzero(np.tile(mask, copies)))
 
 
-def _read_report(path: Path, config: CleaningConfig) -> CleaningReport | None:
-    """The report in the file of a chunk, if the file exists and is intact."""
-    try:
-        with np.load(path) as file:
-            arrays = dict(file)  # reading checks the checksum of each
-        return CleaningReport(config, json.loads(arrays["report"].tobytes()))
-    except (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error):
-        return None
+def _read_side(
+    tokens: BinaryIO, lengths: BinaryIO, dtype: np.dtype[Any], num_sequences: int
+) -> Side:
+    """The next sequences of two open files."""
+    read = np.fromfile(lengths, np.int32, num_sequences)
+    return Side.from_lengths(np.fromfile(tokens, dtype, int(read.sum())), read)
 
 
-def _find_duplicates(chunks: list[EncodedChunk], report: CleaningReport) -> list[Mask]:
+def _duplicate_filters(report: CleaningReport) -> list[str]:
+    return [name for name in DUPLICATE_KEYS if name in report.dropped]
+
+
+def _find_duplicates(folder: Path, report: CleaningReport) -> Mask:
     """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
 
+    Takes 24 bytes of memory for each pair.
+
     Args:
-        chunks: All encoded chunks, in order.
+        folder: Has a file of uint64 hashes for each active filter.
         report: Names the active filters; receives the numbers of dropped pairs, without examples.
 
     Returns:
-        For each chunk, a [pairs] bool mask, True for pairs to keep.
+        [pairs] bool mask, True for pairs to keep.
     """
-    boundaries = np.cumsum([0, *(chunk.kept for chunk in chunks)])
-    kept = np.ones(boundaries[-1], np.bool_)
-    masks = [kept[start:end] for start, end in pairwise(boundaries)]  # views
-    passes = 1 + int(boundaries[-1]) // _HASHES_PER_PASS
-    active = [name for name in DUPLICATE_KEYS if name in report.dropped]
-    for name, remainder in product(active, range(passes)):  # equal hashes meet in the same pass
-        indices, hashes = [], []
-        for chunk, mask, start in zip(chunks, masks, boundaries, strict=False):
-            column = chunk.hashes(name)
-            selected = np.flatnonzero(mask & (column % np.uint64(passes) == remainder))
-            indices.append(start + selected)
-            hashes.append(column[selected])
-        _, first = np.unique(np.concatenate(hashes), return_index=True)
-        duplicates = np.delete(np.concatenate(indices), first)
+    kept = np.ones(report.kept, np.bool_)
+    for name in _duplicate_filters(report):
+        hashes = np.fromfile(folder / name, np.uint64)
+        order = np.argsort(hashes, kind="stable")  # the first of equal ones stays first
+        order = order[kept[order]]
+        hashes = hashes[order]
+        duplicates = order[1:][hashes[1:] == hashes[:-1]]
         kept[duplicates] = False
         report.dropped[name] += len(duplicates)
-    return masks
+    return kept

@@ -108,7 +108,7 @@ class TokenStore:
 
     @property
     def max_length(self) -> int:
-        """Upper bound of the sequence lengths, whatever the segmentation that is sampled."""
+        """Upper bound of the sequence lengths."""
         return self.max_length_bound or max(
             int(side.lengths.max(initial=0)) for side in (self.src, self.tgt)
         )

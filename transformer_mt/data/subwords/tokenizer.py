@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import sentencepiece as spm
@@ -114,17 +114,6 @@ class Tokenizer:
         """The SentencePiece model, a serialised ``ModelProto``."""
         return bytes(self._sp.serialized_model_proto())
 
-    def scores(self) -> dict[int, float]:
-        """Score of each piece of text by id, without special symbols and byte pieces."""
-        sp = self._sp
-        return {
-            i: sp.get_score(own)
-            for i, own in self._own_ids.items()
-            if not (
-                sp.is_control(own) or sp.is_unknown(own) or sp.is_byte(own) or sp.is_unused(own)
-            )
-        }
-
     @cached_property
     def _own_ids(self) -> dict[int, int]:
         """Id in the SentencePiece model of each piece that it has, by id in the vocabulary."""
@@ -138,16 +127,25 @@ class Tokenizer:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset({UNK} | {i for i, own in self._own_ids.items() if self._sp.is_byte(own)})
 
-    def encode(self, lines: Iterable[str]) -> list[list[int]]:
-        """Ids of each line, without special symbols; a blank line has none."""
+    def encode(self, lines: Iterable[str], sampling: float = 0.0) -> list[list[int]]:
+        """Ids of each line, without special symbols; a blank line has none.
+
+        Args:
+            lines: The text.
+            sampling: Strength of subword regularisation (``tokenizer.sampling``). SentencePiece
+                0.2.3 draws other segmentations in each process, whatever its seed.
+        """
         lines = map(one_line, lines)
+        encode = self._sp.encode
+        if sampling:
+            encode = partial(encode, enable_sampling=True, alpha=sampling, nbest_size=-1)
         if self._ids is None:
-            return list(map(self._sp.encode, lines))
+            return list(map(encode, lines))
         encoded = []
         for line in lines:
             tag = _TAG.match(line)
             tags = [tag[0]] if tag else []  # <unk> if there is no such language
-            pieces = self._sp.encode(line.removeprefix("".join(tags)), out_type=str)
+            pieces = encode(line.removeprefix("".join(tags)), out_type=str)
             encoded.append([self._ids.get(piece, UNK) for piece in (*tags, *pieces)])
         return encoded
 

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from support.stores import epoch_of, numbered_store, realistic_lengths, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
-from transformer_mt.data.batching.pair_sampling import Growth
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import (
     BufferShape,
@@ -91,15 +90,6 @@ def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
                 used += [int((buffer.src.tokens == 7).sum()), int((buffer.tgt_out == 7).sum())]
                 room += [shape.src_tokens, shape.tgt_tokens]
     assert 1 - used.sum() / room.sum() < waste
-
-
-def test_buffers_have_room_for_sampled_pairs() -> None:
-    """1% more than the mean for each stored token, and three standard deviations."""
-    growth = Growth(np.array([1.0, 1.2]), np.array([4.0, 0.0]))
-    assert growth.limits(10_000, 10_000) == (10_700, 12_120)
-    plan = BatchPlan(store_of_lengths(*realistic_lengths(0, 20_000)), 8000, 1)
-    stored, sampled = plan_buffers(plan, 20_000), plan_buffers(plan, 20_000, growth=growth)
-    assert 1.15 < sampled.tgt_tokens / stored.tgt_tokens < 1.25
 
 
 def test_a_token_limit_near_the_longest_pair_still_packs_several_pairs() -> None:

@@ -1,0 +1,177 @@
+"""Copies of the training data, with noise on the source and sampled segmentations of both sides."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.data_jobs import changed, prepare_job, write_pairs
+from support.sample import sample_pairs
+from support.stores import rows
+from support.tokenizers import random_lines
+
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
+from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
+from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store.encode import Chunk, EncodeChunk
+from transformer_mt.data.store.token_store import Side, TokenStore
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.data.text.sources import Pair
+
+LINES = [f"{line.lower()}." for line in random_lines(400)]
+EVERY = NoiseMix(dict.fromkeys(NOISES, 0.2))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A vocabulary of texts in both cases, with one tag."""
+    path = tmp_path_factory.mktemp("vocabulary") / "m"
+    text = [*LINES, *map(str.upper, LINES), "'\"“”„«»’ , ."]
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=400), ["<2de>"]))
+    return path
+
+
+def encoder(
+    vocabulary: Path,
+    noise: NoiseMix | None,
+    *,
+    sampling: float = 0.0,
+    seed: int = 1,
+    copies: int = 1,
+    max_tokens: int = 200,
+    normalization: str = "none",
+) -> EncodeChunk:
+    """A worker task with any mix of noise."""
+    data = DataConfig(
+        src_lang="en",
+        tgt_lang="de",
+        train=[SourceConfig(src="a", tgt="b")],
+        cleaning=CleaningConfig(max_tokens=max_tokens),
+        normalization=normalization,
+        copies=copies,
+    )
+    task = EncodeChunk(data, vocabulary, sampling=sampling, seed=seed)
+    task.__dict__["_noise"] = noise
+    return task
+
+
+def encode(task: EncodeChunk, lines: list[str], first_row: int = 1) -> TokenStore:
+    """All copies of the pairs of each line with itself, one copy after the other."""
+    arrays = task(Chunk(0, first_row, [Pair(line, line) for line in lines])).arrays
+    src, tgt = (
+        Side.from_lengths(arrays[f"{side}.tokens"], arrays[f"{side}.lengths"])
+        for side in ("src", "tgt")
+    )
+    return TokenStore(src, tgt)
+
+
+def texts(vocabulary: Path, side: Side) -> list[str]:
+    assert {row[-1] for row in rows(side)} == {EOS}
+    return Tokenizer(vocabulary).decode([row[:-1] for row in rows(side)])
+
+
+@pytest.mark.parametrize("name", [name for name in NOISES if name != "typographic_quotes"])
+def test_the_rate_is_the_share_of_sources_with_noise(vocabulary: Path, name: str) -> None:
+    clean = encode(encoder(vocabulary, None), LINES)
+    for rate in (0.0, 0.25, 1.0):
+        noisy = encode(encoder(vocabulary, NoiseMix({name: rate})), LINES)
+        assert rows(noisy.tgt) == rows(clean.tgt)
+        found = texts(vocabulary, noisy.src)
+        expected = {NOISES[name](line, np.random.default_rng(0)) for line in LINES}
+        changed = sum(a != b for a, b in zip(found, LINES, strict=True))
+        if name not in ("typing_errors", "extra_blanks"):  # of which there are many
+            assert set(found) <= {*LINES, *expected}
+        assert changed / len(LINES) == pytest.approx(rate, abs=0.07)
+
+
+def test_noise_is_a_function_of_seed_copy_and_pair(vocabulary: Path) -> None:
+    task = encoder(vocabulary, EVERY, copies=2)
+    sources = rows(encode(task, LINES).src)
+    copies = sources[: len(LINES)], sources[len(LINES) :]
+    for start in (0, 100, 399):  # whatever the chunks
+        alone = rows(encode(task, LINES[start : start + 7], first_row=start + 1).src)
+        assert alone == [row for copy in copies for row in copy[start : start + 7]]
+    other = rows(encode(dataclasses.replace(encoder(vocabulary, EVERY, seed=2)), LINES).src)
+    for a, b in (copies, (copies[0], other)):
+        assert sum(x != y for x, y in zip(a, b, strict=True)) > len(LINES) / 3
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.3])
+def test_tags_are_neither_changed_nor_segmented(vocabulary: Path, sampling: float) -> None:
+    task = encoder(vocabulary, NoiseMix({"upper_case": 1.0}), sampling=sampling)
+    source = encode(task, [f"<2de> {line}" for line in LINES]).src
+    (tag,) = task.tokenizer.tags.values()
+    assert [row[0] for row in rows(source)] == [tag] * len(LINES)
+    assert (source.tokens == tag).sum() == len(LINES)
+    assert texts(vocabulary, source) == [line.upper() for line in LINES]
+
+
+def test_noise_is_added_before_normalisation(vocabulary: Path) -> None:
+    """What normalisation removes in translation has no effect in training."""
+    for noise, normalization, expected in (
+        ("typographic_quotes", "none", "rote’s Haus."),
+        ("typographic_quotes", "standard", "rote's Haus."),
+        ("upper_case", "standard", "ROTE'S HAUS."),
+    ):
+        task = encoder(vocabulary, NoiseMix({noise: 1.0}), normalization=normalization)
+        assert texts(vocabulary, encode(task, ["rote's Haus."]).src) == [expected]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_segmentations_are_sampled_for_each_copy_and_spell_the_same_text(
+    tmp_path: Path, kind: str
+) -> None:
+    lines = [pair.tgt for pair in sample_pairs("valid")]
+    config = TokenizerConfig(vocab_size=600, type=kind)
+    (tmp_path / "m").write_bytes(train_tokenizer(lines, config))
+    clean = encode(encoder(tmp_path / "m", None), lines)
+    sampled = encode(encoder(tmp_path / "m", None, sampling=0.2, copies=2), lines)
+    for side, best in ((sampled.src, clean.src), (sampled.tgt, clean.tgt)):
+        assert texts(tmp_path / "m", side) == [*lines, *lines]
+        one, two = rows(side)[: len(lines)], rows(side)[len(lines) :]
+        for a, b in ((one, two), (one, rows(best))):
+            assert sum(x != y for x, y in zip(a, b, strict=True)) > len(lines) / 2
+
+
+def test_a_side_that_would_be_too_long_stays_as_it_is(vocabulary: Path) -> None:
+    clean = encode(encoder(vocabulary, None), LINES)
+    longest = int(clean.src.lengths.max())
+    noise = NoiseMix({"upper_case": 1.0})
+    task = encoder(vocabulary, noise, sampling=0.5, max_tokens=longest, copies=3)
+    sampled = encode(task, LINES)
+    assert max(sampled.src.lengths.max(), sampled.tgt.lengths.max()) <= longest
+    same = [a == b for a, b in zip(rows(sampled.src), rows(clean.src) * 3, strict=True)]
+    assert 0 < sum(same) < len(same)
+
+
+def prepared_with(folder: Path, sampling: float = 0.0, **data: object) -> Prepared:
+    lines = [*LINES, "", LINES[0], "a " * 300]
+    sets = {"train": lines, "valid": LINES[:20], "test": LINES[20:40]}
+    sources = {
+        name: [write_pairs(folder / f"{name}.tsv", zip(part, part, strict=True))]
+        for name, part in sets.items()
+    }
+    cleaning = CleaningConfig(max_tokens=200, deduplicate=True, drop_held_out=True)
+    job = prepare_job(folder, sources.pop("train"), 340, cleaning=cleaning, **sources, **data)
+    return prepare(changed(job, "tokenizer", sampling=sampling))
+
+
+def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_path: Path) -> None:
+    clean = prepared_with(tmp_path)
+    copied = prepared_with(tmp_path, sampling=0.2, copies=3, augment="standard")
+    assert copied.report == clean.report
+    assert len(copied.train) == 3 * len(clean.train) == 3 * clean.report["kept"]
+    assert copied.train.source_sizes.tolist() == [[len(copied.train)]]
+    assert (copied.valid, copied.test) == (clean.valid, clean.test)
+    for side in ("src", "tgt"):
+        stores = copied.valid_store, clean.valid_store
+        found, expected = (rows(getattr(store, side)) for store in stores)
+        assert found == expected
+
+
+def test_copies_are_divided_into_shards_as_other_pairs(tmp_path: Path) -> None:
+    kept = len(prepared_with(tmp_path).train)
+    corpus = prepared_with(tmp_path, copies=4, augment="standard", shard_pairs=kept).train
+    assert len(corpus.shards) == 4
+    assert len(corpus) == 4 * kept
