@@ -32,6 +32,10 @@ _TAG = re.compile(r">>[^<>\s]+<<")
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
+_RANGES = (0x200B, 0x2010), (0x202A, 0x202F), (0x2060, 0x2070)
+_MARKS = ["\xad", "\u061c", "\u180e", "\ufeff", *(chr(c) for r in _RANGES for c in range(*r))]
+"""Characters of no width: soft hyphens, joiners, direction marks and byte order marks. Editors and
+joined files leave them in text, unseen."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
 
 
@@ -150,18 +154,38 @@ class Tokenizer:
         return encoded
 
     def normalize(self, line: str) -> str:
-        """A line after the model's own normalisation (``tokenizer.normalization``)."""
-        text: str = self._sp.normalize(line)
+        """A source line as the model reads it: without the marks that its training text did not
+        have, and after the model's own normalisation (``tokenizer.normalization``).
+        """
+        text: str = self._sp.normalize(self._without_unknown_marks(line))
         return text.replace("▁", " ")
 
+    @cached_property
+    def _unknown_marks(self) -> re.Pattern[str] | None:
+        """The marks that are neither in the vocabulary nor changed by the model's normalisation."""
+        known = set(self.vocabulary)
+        unknown = [c for c in _MARKS if c not in known and c in self._sp.normalize(f"a{c}a")]
+        return re.compile(f"[{''.join(unknown)}]") if unknown else None
+
+    def _without_unknown_marks(self, line: str) -> str:
+        """Removes marks that would change the translation of the text around them.
+
+        Those of the training text stay: Persian, Hindi and some emoji need joiners.
+        """
+        return self._unknown_marks.sub("", line) if self._unknown_marks else line
+
     def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
-        """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``."""
+        """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``.
+
+        Zero-width and direction marks that the training text did not have are left out.
+        """
         if not self.tags:
-            return self.encode(map(normalizer.src, lines))
+            return self.encode(self._without_unknown_marks(normalizer.src(line)) for line in lines)
         encoded = []
         for line in lines:
             tag, text = split_tag(line, self.tags)
-            (ids,) = self.encode([normalizer.of_tag(tag).src(text)])
+            text = self._without_unknown_marks(normalizer.of_tag(tag).src(text))
+            (ids,) = self.encode([text])
             encoded.append([self.tags[tag], *ids] if tag and ids else ids)
         return encoded
 

@@ -5,13 +5,18 @@ import re
 import unicodedata
 from pathlib import Path
 
+import pytest
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
+from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.data.text.lines import is_blank
+from transformer_mt.data.text.normalization import Normalizer
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<0x0A>", "<mask>"]
 
@@ -55,6 +60,33 @@ def test_settings_of_the_model(tmp_path: Path) -> None:
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
         tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
         assert tokenizer.pieces(tokenizer.encode(["Ω"])[0])[1:] == expected
+
+
+PLAIN = Normalizer("none", "en", "de")
+MARKS = [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) == "Cf"]
+MARKS = [c for c in MARKS if c <= "\ufeff" and is_blank(c)]
+
+
+@pytest.mark.parametrize("tags", [(), (">>de<<",)])
+def test_marks_that_the_training_text_lacked_are_left_out_of_sources(
+    tags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A byte order mark where files were joined; a soft hyphen, a joiner or a direction mark."""
+    assert {"\ufeff", "\xad", "\u200b", "\u200d", "\u200e", "\u202e", "\u2066"} <= set(MARKS)
+    lines = [line.replace("Hunde", "Hunde\u200c") for line in random_lines()]
+    model = train_tokenizer(lines, TokenizerConfig(vocab_size=300), tags)
+    (tmp_path / "m").write_bytes(model)
+    tokenizer, tag = Tokenizer(tmp_path / "m"), "".join(f"{tag} " for tag in tags)
+    plain = tokenizer.encode_sources([f"{tag}rotes Haus"], PLAIN)
+    for mark in MARKS:
+        line = f"{tag}{mark}ro{mark}tes {mark} Haus{mark}"
+        is_known = mark == "\u200c"
+        assert (tokenizer.encode_sources([line], PLAIN) == plain) != is_known, ascii(mark)
+        expected = line.removeprefix(tag) if is_known else " rotes Haus"
+        assert tokenizer.normalize(line.removeprefix(tag)).split() == expected.split()
+    ((src, tgt),) = tokenizer.encode_pairs([(f"{tag}\ufeffHaus", "\ufeffHaus")], PLAIN)
+    assert [src] == tokenizer.encode_sources([f"{tag}Haus"], PLAIN)
+    assert [tgt] == tokenizer.encode(["\ufeffHaus"]) != tokenizer.encode(["Haus"])
 
 
 def refusal(path: Path) -> str:
