@@ -1,8 +1,8 @@
 """The log of a command, and the progress of long work: a bar on a terminal, else log lines."""
 
+import io
 import logging
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -67,7 +67,7 @@ class _LogFile(logging.FileHandler):
 
 
 class ProgressReporter(AbstractContextManager["ProgressReporter"]):
-    """Reports how many items are done, on stderr.
+    """Reports how many items are done: a bar on a terminal, else a log line now and then.
 
     Args:
         unit: What is counted, for instance ``lines``.
@@ -88,17 +88,22 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
     ):
         from tqdm import tqdm  # which --help does not need
 
-        self._unit, self._action, self._visible = unit, action, visible
-        self._initial, self._total = done, total
-        self._started = self._logged = time.perf_counter()
-        # The text of the bar and of the log lines is ours; tqdm would write bars to log files.
+        on_terminal = sys.stderr.isatty()
+        of, left = ("", "") if total is None else (" of {total:,}", ", {remaining} left")
+        text = f"{action}: {{n:,}}{of} {unit}, {{rate_noinv:,.0f}} {unit}/s{left}"
         self._bar = tqdm(
-            desc=f"{action}: {done:,} {unit}",
             total=total,
             initial=done,
-            bar_format="{desc}" if total is None else "{desc} {bar}",
-            dynamic_ncols=True,
-            disable=not visible or not sys.stderr.isatty(),
+            disable=not visible,
+            bar_format=text + " {bar}" * (on_terminal and total is not None),
+            file=sys.stderr if on_terminal else _LogLines(),
+            dynamic_ncols=on_terminal,
+            ascii=not on_terminal,
+            leave=on_terminal,
+            smoothing=0,
+            miniters=0,
+            mininterval=0.1 if on_terminal else _LOG_INTERVAL,
+            delay=1e-9 if on_terminal else _LOG_INTERVAL,  # at 0 there is no rate
         )
 
     def __exit__(self, *_: object) -> None:
@@ -106,22 +111,14 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
 
     def update(self, done: int) -> None:
         """Reports that ``done`` items are done, including those of an earlier attempt."""
-        now = time.perf_counter()
-        if not self._visible or done == self._initial or now == self._started:
-            return
-        if not self._bar.disable:
-            self._bar.set_description_str(self._line(done, now), refresh=False)
-            self._bar.update(done - self._bar.n)
-        elif now - self._logged >= _LOG_INTERVAL:
-            self._logged = now
-            log.info("%s", self._line(done, now))
+        self._bar.update(done - self._bar.n)
 
-    def _line(self, done: int, now: float) -> str:
-        """What is done, at which rate, and the time left."""
-        rate, unit = (done - self._initial) / (now - self._started), self._unit
-        counts, left = f"{done:,}", ""
-        if self._total is not None:
-            counts += f" of {self._total:,}"
-            if done < self._total:
-                left = f", {self._bar.format_interval((self._total - done) / rate)} left"
-        return f"{self._action}: {counts} {unit}, {rate:,.0f} {unit}/s{left}"
+
+class _LogLines(io.StringIO):
+    """What tqdm writes its text to where there is no terminal."""
+
+    def write(self, text: str) -> int:
+        """Logs a text unless it is blank, as those are that clear a line."""
+        if line := text.strip():
+            log.info("%s", line)
+        return len(text)

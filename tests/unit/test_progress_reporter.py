@@ -2,10 +2,12 @@
 
 import io
 import logging
+import re
 import sys
 from pathlib import Path
 
 import pytest
+import tqdm.std
 
 from transformer_mt import progress_reporter
 from transformer_mt.progress_reporter import ProgressReporter, log_to
@@ -16,7 +18,7 @@ def test_log_lines_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, total: int | None
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(progress_reporter.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(tqdm.std, "time", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     caplog.set_level(logging.INFO, "transformer_mt")
     with ProgressReporter("pairs", "encoded", total=total) as progress:
@@ -40,8 +42,9 @@ def test_bar_on_a_terminal(
     caplog.set_level(logging.INFO, "transformer_mt")
     with ProgressReporter("pairs", "encoded") as progress:
         progress.update(2_000)
+        progress.update(6_000)
     assert caplog.messages == []
-    assert "encoded: 2,000 pairs, " in sys.stderr.getvalue()
+    assert re.search(r"\rencoded: 6,000 pairs, [\d,]+ pairs/s *\n$", sys.stderr.getvalue())
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
