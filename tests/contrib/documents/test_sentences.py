@@ -54,6 +54,14 @@ LINES = {
     "X\u2009. Y\u3000.": "[X\u2009. Y\u3000.]",
     "A page\u2028of one.\rAnother. \x0b Yes.": "[A page\u2028of one.] [Another.] [Yes.]",
     "See http://a.b/c?q=Now.Then there. And": "[See http://a.b/c?q=Now.Then there.] [And]",
+    # Elements stay whole, and closing tags belong to the sentence before them.
+    "<b>One two.</b> Three <i>four.</i> <u>Five six.": (
+        "[<b>One two.</b>] [Three <i>four.</i>] [<u>Five six.]"
+    ),
+    "<b>Read this. And that. </b>Then <i>go</i>. No.": (
+        "[<b>Read this. And that. </b>] [Then <i>go</i>.] [No.]"
+    ),
+    "One.<br>Two <b>xs</b>. </i> Three": "[One.<br>] [Two <b>xs</b>. </i>] [Three]",
     "See http://a.b/c.d?e=f. Then {name} came.": "[See http://a.b/c.d?e=f.] [Then {name} came.]",
 }
 

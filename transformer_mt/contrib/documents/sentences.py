@@ -7,7 +7,7 @@ from typing import ClassVar
 from sentencex import segment
 
 from transformer_mt.config.languages import base_language, word_separator
-from transformer_mt.contrib.documents.markup import MARKUP
+from transformer_mt.contrib.documents.markup import EMPTY_ELEMENTS, MARKUP
 from transformer_mt.protocols import LineCheck, LineTranslator, Translation
 
 _TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
@@ -77,16 +77,60 @@ class SentenceTranslator:
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a text in this language, without the spaces around them; none is blank."""
-    sentences, start, end = [], 0, 0
-    markup = [match.span() for match in MARKUP.finditer(text)]
-    for part in segment(base_language(language), text.translate(_SPACES)):
-        end += len(part)
+    """The sentences of a text in this language, without the spaces around them; none is blank.
+
+    No sentence ends inside an element, a placeholder or an address. sentencex sees the text without
+    tags; those that close at the end of a sentence belong to it.
+    """
+    plain, positions = "", list[int]()  # in the text, of each character
+    tags, unbreakable = _tags(text)
+    start = 0
+    for tag in [*tags, None]:
+        end = tag.start() if tag else len(text)
+        plain += text[start:end]
+        positions += range(start, end)
+        if tag and _is_alone(tag):  # <br> separates words
+            plain += " "
+            positions.append(tag.end() - 1)
+        start = tag.end() if tag else end
+    closing = {tag.start(): tag.end() for tag in tags if tag["closes"]}
+    sentences, start, length = list[str](), 0, 0
+    for part in segment(base_language(language), plain.translate(_SPACES)):
+        length += len(part)
+        end = positions[length - 1] + 1
+        while end in closing:
+            end = closing[end]
         word = part.rstrip().rpartition(" ")[2]
         is_title = _TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
-        in_markup = any(first < end < last for first, last in markup)  # as in an address
-        if end < len(text) and (is_title or in_markup):
+        if length == len(plain):
+            end = len(text)
+        elif is_title or any(first < end < last for first, last in unbreakable):
             continue
         sentences.append(text[start:end].strip())
         start = end
     return [sentence for sentence in sentences if sentence]
+
+
+def _tags(text: str) -> tuple[list[re.Match[str]], list[tuple[int, int]]]:
+    """The tags of a text, and the ranges of its elements and of other markup, such as addresses."""
+    tags, ranges, opened = list[re.Match[str]](), list[tuple[int, int]](), list[re.Match[str]]()
+    for match in MARKUP.finditer(text):
+        if not (match["name"] or match["alone"]):
+            ranges.append(match.span())
+            continue
+        tags.append(match)
+        if match["closes"]:
+            names = [tag["name"] for tag in opened]
+            if match["name"] in names:
+                del opened[len(names) - names[::-1].index(match["name"]) :]
+                ranges.append((opened.pop().start(), match.end()))
+        elif not _is_alone(match):
+            opened.append(match)
+    return tags, ranges
+
+
+def _is_alone(tag: re.Match[str]) -> bool:
+    """Whether a tag neither opens nor closes an element."""
+    return not tag["closes"] and bool(
+        tag["alone"] or tag["empty"] or EMPTY_ELEMENTS.fullmatch(tag["name"].lower())
+    )
