@@ -6,7 +6,7 @@ from pathlib import Path
 from support.training_runs import Running, arguments
 
 from transformer_mt import model_folder
-from transformer_mt.cli.compose import override
+from transformer_mt.cli.overrides import override
 from transformer_mt.config import SourceConfig
 
 

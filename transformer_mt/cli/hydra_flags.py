@@ -22,14 +22,12 @@ from transformer_mt.cli import PROGRAMS, Run
 from transformer_mt.cli.compose import (
     compose_config,
     explained_errors,
-    override,
-    quoted,
     register_schema,
     to_job,
-    with_exact_texts,
     with_experiment,
 )
 from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.cli.overrides import override, quoted, with_exact_texts
 from transformer_mt.cli.settings import setting_names
 from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import CONFIG_DIRS, Command, TrainJob, TranslateJob

@@ -29,7 +29,8 @@ from support.polling import wait_until
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import model_folder
-from transformer_mt.cli.compose import compose, override
+from transformer_mt.cli.compose import compose
+from transformer_mt.cli.overrides import override
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
