@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,11 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from transformer_mt.errors import InputError, printable
+from transformer_mt.errors import InputError, reading
 from transformer_mt.files import (
     atomic,
     new_folder,
-    open_regular,
     read_json,
     sha256,
     write_json,
@@ -38,15 +36,12 @@ log = logging.getLogger(__name__)
 FORMAT = 3
 """Version of the checkpoint format; raised by every change that breaks resuming."""
 
-_MAX_HEADER_BYTES = 2**22
-"""Maximum size of a safetensors header; the largest models have some 100 KiB."""
-
 _LOSS_SCALE = "loss_scale."
 """Prefix of the tensors of the fp16 loss scale. A checkpoint may have them or not: a run may resume
 on a GPU with another precision."""
 
-_INVALID = (OSError, ValueError, KeyError, TypeError, AttributeError)
-"""Errors of reading a file of a checkpoint that is missing, truncated or altered."""
+
+_WRONG_CHECKSUM = "its checksum is wrong"
 
 
 @dataclass(frozen=True)
@@ -65,12 +60,8 @@ class Checkpoint:
     @property
     def validation(self) -> dict[str, float] | None:
         """Metrics of the validation of these weights; None if it was not completed."""
-        try:
-            content = read_json(self.path / CHECKPOINT_VALIDATION)
-            values: dict[str, float] = content["values"]
-            return values if _digest(values) == content["sha256"] else None
-        except _INVALID:
-            return None
+        path = self.path / CHECKPOINT_VALIDATION
+        return read_json(path) if path.exists() else None
 
 
 Snapshot = dict[str, dict[str, Tensor]]
@@ -101,8 +92,7 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
 
 def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
     """Stores the metrics of a validation in the checkpoint that was validated."""
-    path = checkpoint.path / CHECKPOINT_VALIDATION
-    write_json(path, {"values": metrics, "sha256": _digest(metrics)})
+    write_json(checkpoint.path / CHECKPOINT_VALIDATION, metrics)
 
 
 def steps(run_dir: Path) -> list[int]:
@@ -117,7 +107,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
         try:
             found.append(_verify(path))
-        except _INVALID as error:
+        except InputError as error:
             log.warning("%s cannot be used and is ignored: %s", path, error)
     return found
 
@@ -128,10 +118,7 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     if not path.is_dir():
         found = ", ".join(map(str, steps(run_dir))) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
-    try:
-        return _verify(path)
-    except _INVALID as error:
-        raise InputError(f"{path} cannot be used: {error}") from None
+    return _verify(path)
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str, Tensor]) -> None:
@@ -150,12 +137,12 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
 
 def average(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
     """Element-wise mean of several checkpoints' weights (§6.1), computed in float64."""
-    total: dict[str, Tensor] = {}
-    for checkpoint in checkpoints:
-        weights = read_tensors(checkpoint.path / WEIGHTS)
-        for name, tensor in weights.items():
-            value = tensor.double()
-            total[name] = total[name].add_(value) if name in total else value
+    first, *others = checkpoints
+    weights = read_tensors(first.path / WEIGHTS)
+    total = {name: tensor.double() for name, tensor in weights.items()}
+    for checkpoint in others:
+        for name, tensor in read_tensors(checkpoint.path / WEIGHTS).items():
+            total[name] += tensor
     return {n: (total[n] / len(checkpoints)).to(tensor.dtype) for n, tensor in weights.items()}
 
 
@@ -173,29 +160,17 @@ def read_tensors(
     """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
 
     Raises:
-        InputError: The file is missing, damaged, or larger than the memory. Files of other
-            programs have no checksum, and are not verified.
+        InputError: The file is missing or damaged. Files of other programs have no checksum, and
+            are not verified.
     """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        with open_regular(path, max_bytes=memory) as stream:  # safetensors would wait for a pipe
-            header = int.from_bytes(stream.read(8), "little")
-        if header > _MAX_HEADER_BYTES:  # of which it makes twenty times as much in memory
-            raise InputError(f"{path} is damaged (a header of {header:,} bytes): copy it again")
-        with safe_open(path, "pt") as file:
-            names = file.keys()
-            if check is not None:
-                check({name: tuple(file.get_slice(name).get_shape()) for name in names})
-            tensors = {name: file.get_tensor(name) for name in names}
-            checksum = (file.metadata() or {}).get("sha256")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except MemoryError:
-        raise InputError(f"cannot read {path}: it is larger than the available memory") from None
-    except SafetensorError as error:
-        raise InputError(f"{path} is damaged ({error}): copy it again") from None
-    if checksum is not None and checksum != _tensors_digest(tensors):
-        raise InputError(f"{path} is damaged: its checksum is wrong; copy it again")
+    with reading(path, SafetensorError, remedy="copy it again"), safe_open(path, "pt") as file:
+        names = file.keys()
+        if check is not None:
+            check({name: tuple(file.get_slice(name).get_shape()) for name in names})
+        tensors = {name: file.get_tensor(name) for name in names}
+        checksum = (file.metadata() or {}).get("sha256")
+        if checksum is not None and checksum != _tensors_digest(tensors):
+            raise ValueError(_WRONG_CHECKSUM)
     return tensors
 
 
@@ -229,7 +204,7 @@ def _check_shapes(
     if differ:
         name = min(differ)
         raise InputError(
-            f"{path} does not fit the configuration: {printable(name[:100])} has shape "
+            f"{path} does not fit the configuration: {name} has shape "
             f"{found.get(name)}, expected {expected.get(name)}"
         )
 
@@ -240,18 +215,20 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
 
 
 def _verify(path: Path) -> Checkpoint:
-    """Reads a checkpoint's state and compares all checksums."""
-    state = read_json(path / CHECKPOINT_STATE)
+    """Reads a checkpoint's state and compares all checksums; ``InputError`` if one is wrong."""
+    with reading(path / CHECKPOINT_STATE):
+        state = read_json(path / CHECKPOINT_STATE, {"format": int, "sha256": dict})
+        digests = dict(state["sha256"])
+        if digests.pop(CHECKPOINT_STATE, None) != _digest({**state, "sha256": digests}):
+            raise ValueError(_WRONG_CHECKSUM)
     if state["format"] != FORMAT:
-        raise ValueError(f"format {state['format']}, but this version reads format {FORMAT}")
-    if path.name != CHECKPOINT_NAME.format(state["step"]):
-        raise ValueError(f"{CHECKPOINT_STATE} is of step {state['step']}")
-    digests = dict(state["sha256"])
-    if digests.pop(CHECKPOINT_STATE) != _digest({**state, "sha256": digests}):
-        raise ValueError(f"the checksum of {CHECKPOINT_STATE} is wrong")
+        raise InputError(
+            f"{path} has format {state['format']}, but this version reads format {FORMAT}"
+        )
     for name in (WEIGHTS, CHECKPOINT_OPTIMIZER):
-        if sha256(path / name) != digests[name]:
-            raise ValueError(f"the checksum of {name} is wrong")
+        with reading(path / name):
+            if sha256(path / name) != digests[name]:
+                raise ValueError(_WRONG_CHECKSUM)
     return Checkpoint(path, state)
 
 

@@ -22,7 +22,7 @@ from support.training_runs import Running, write_corpus
 
 from transformer_mt import compose
 
-FIXTURE = Path(__file__).parent / "fixtures/run_2_3"
+FIXTURE = Path(__file__).parent / "fixtures/model"
 MODULES: dict[str, Any] = {
     "mt-train": "train",
     "mt-translate": "translate",

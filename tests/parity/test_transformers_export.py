@@ -13,7 +13,7 @@ from transformer_mt.config import DecodeConfig, ExportJob, SearchConfig
 from transformer_mt.conversion.transformers_model import generation_settings
 from transformer_mt.data.text.normalization import Normalizer
 
-FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/run_2_3"
+FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/model"
 
 
 @pytest.mark.parametrize(

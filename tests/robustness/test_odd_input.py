@@ -7,7 +7,7 @@ import pytest
 from support.paths import ROOT
 from support.training_runs import Running
 
-MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
+MODEL = ROOT / "tests/e2e/fixtures/model"
 LETTERS = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=100_000))
 INPUTS = {
     "all 256 bytes, eight times": bytes(range(256)) * 8 + b"\n",

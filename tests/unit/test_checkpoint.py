@@ -182,7 +182,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "state cut": cut("state.json"),
     "state not UTF-8": lambda f: (f / "state.json").write_bytes(b"\xff"),
     "another format": state(format=1),
-    "another step": state(step=90),
     "another number": state(note=3),
     "no checksums": state(sha256={}),
 }
@@ -246,12 +245,6 @@ def test_validation_metrics_are_stored_in_the_checkpoint(tmp_path: Path) -> None
     ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
     (found,) = ckpt.valid_checkpoints(tmp_path)
     assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
-    path = saved.path / "validation.json"
-    intact = path.read_text()
-    for damage in ("", "[1]", "{", "null", '{"values": {}}', intact.replace("20.0", "21.0")):
-        assert damage != intact
-        path.write_text(damage)
-        assert found.validation is None  # the validation is repeated
 
 
 def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
@@ -295,5 +288,5 @@ def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"encoder\.1\..* has shape None"):
         ckpt.load_weights(tiny(1, num_encoder_layers=2), path)
     path.unlink()
-    with pytest.raises(InputError, match=r"^cannot read .*: No such file or directory$"):
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged: No such file"):
         ckpt.load_weights(tiny(1), path)

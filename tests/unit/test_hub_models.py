@@ -17,7 +17,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.jobs.resolved_job import with_initial_model
 from transformer_mt.model_folder import load_model, write_config
 
-MODEL = ROOT / "tests/e2e/fixtures/run_2_3"
+MODEL = ROOT / "tests/e2e/fixtures/model"
 FILES = {"config.yaml", "tokenizer.model", "model.safetensors"}
 NAME = "some-org/en-de.tiny"
 

@@ -34,7 +34,6 @@ from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
-from transformer_mt.model_folder import model_files
 from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import Report
 from transformer_mt.registries import REPORTS, SOURCE_METRICS
@@ -93,7 +92,6 @@ class Evaluator:
                 compute_type=job.compute_type,
                 step=job.step,
             )
-            inputs += model_files(self._request.folder, self._request.trained.data)
         check_outputs({key: getattr(job, key) for key in job.outputs}, inputs)
         if "comet" in (job.metrics or []):
             comet_command()

@@ -17,7 +17,6 @@ from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
-from transformer_mt.model_folder import model_files
 from transformer_mt.protocols import Document, LineCheck, LineTranslator, LineWrapper, Translation
 from transformer_mt.registries import MARKUP, SPLIT_WRAPPERS
 
@@ -99,14 +98,9 @@ class LineProcessor:
             given=[] if aligned is None else [aligned],
             cache_dir=job.cache_dir,
         )
-        data = request.trained.data
         if job.output is not None:
-            inputs = list[tuple[str, Path]]()
-            for key in ("input", "prefix", "score"):
-                if path := getattr(job, key):
-                    inputs.append((key, files.expand_user(path)))
-            for folder in (request.folder, *request.ensemble):
-                inputs += model_files(folder, data)
+            given = {key: getattr(job, key) for key in ("input", "prefix", "score")}
+            inputs = [(key, files.expand_user(path)) for key, path in given.items() if path]
             check_outputs({"output": job.output}, inputs)
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
@@ -243,8 +237,8 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
 
     Args:
         outputs: Files to write. A pipe or a device, such as /dev/null, is never refused.
-        inputs: Files and folders that must not be overwritten; each is preceded by what it is
-            called in messages.
+        inputs: Files that must not be overwritten; each is preceded by what it is called in
+            messages.
 
     Raises:
         InputError: An output is a folder, is in a folder that does not exist or cannot be written,
@@ -267,9 +261,7 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
                 f"{key}={value}: cannot write to the folder {target.parent}: {error.strerror}"
             ) from error
         for called, other in taken:
-            taken_path = other.resolve()
-            inside = target.is_file() and target.is_relative_to(taken_path)
-            if inside or target == taken_path:
+            if target == other.resolve():
                 raise InputError(
                     f"{key}={value} would overwrite the file of {called}: choose another file"
                 )

@@ -1,9 +1,8 @@
 """Checkpoints of a run: restored, written in the background, pruned, made into the final model."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
@@ -81,7 +79,7 @@ class CheckpointManager:
         """Copies the tensors and starts to write a checkpoint in the background.
 
         Raises:
-            InputError: The previous checkpoint could not be written.
+            OSError: The previous checkpoint could not be written.
         """
         if not self._world.is_main:
             return
@@ -98,25 +96,23 @@ class CheckpointManager:
         if not self._world.is_main:
             return
         self.wait()
-        with self._explain_errors():
-            self._prune(state.best_step)
-            ckpt.write_validation(self._checkpoints[-1], metrics)
-            if self._config.final == "best" and state.best_step == state.step:
-                self._write_model(state.best_step)
+        self._prune(state.best_step)
+        ckpt.write_validation(self._checkpoints[-1], metrics)
+        if self._config.final == "best" and state.best_step == state.step:
+            self._write_model(state.best_step)
 
     def wait(self) -> None:
         """Waits until the checkpoint is written.
 
         Raises:
-            InputError: It could not be written.
+            OSError: It could not be written.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
-            with self._explain_errors():
-                pending.result()
+            pending.result()
 
     def check(self) -> None:
-        """Raises ``InputError`` if writing has failed; never waits."""
+        """Raises ``OSError`` if writing has failed; never waits."""
         if self._pending is not None and self._pending.done():
             self.wait()
 
@@ -125,8 +121,7 @@ class CheckpointManager:
         if not self._world.is_main:
             return {}
         self.wait()
-        with self._explain_errors():
-            weights = self._write_model(state.best_step)
+        weights = self._write_model(state.best_step)
         log.info("the final model is %s", self.describe_model(state.best_step))
         return weights
 
@@ -134,16 +129,6 @@ class CheckpointManager:
         """Waits for the background thread, whether or not it succeeds."""
         if self._thread:
             self._thread.shutdown()
-
-    @contextmanager
-    def _explain_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise InputError(
-                f"cannot write a checkpoint into {self._run_dir}: {error.strerror or error}; fix "
-                "this and run the same command to resume from the previous checkpoint"
-            ) from None
 
     def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
         saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
@@ -171,12 +156,12 @@ class CheckpointManager:
             return [latest]
         first = self._first_of_intervals()
         interval = self._interval(latest)
-        begins_interval = first.get(interval) is latest
-        oldest = interval - number + (1 if begins_interval else 2)
+        # The intervals whose first checkpoint is averaged with the latest one.
+        end = interval if first.get(interval) is latest else interval + 1
         averaged = [
-            c
-            for i, c in first.items()
-            if i >= oldest and self._criteria.warmup_steps <= c.step < latest.step
+            first[i]
+            for i in range(end - (number - 1), end)
+            if i in first and first[i].step >= self._criteria.warmup_steps
         ]
         return [*averaged, latest]
 

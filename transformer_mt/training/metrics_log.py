@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
-from transformer_mt.files import open_regular, sync, write_text
+from transformer_mt.errors import reading
+from transformer_mt.files import sync, write_text
 
 TIME_KEYS = ("time", "tokens_per_second", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -44,36 +45,24 @@ class MetricsLog:
             split: ``train`` or ``valid``.
             step: Number of updates done.
             values: Metrics by name.
-
-        Raises:
-            OSError: The disk is full, for instance; the error names the file.
         """
         record = {"step": step, "split": split, "time": time.time(), **values}
         for key, value in values.items():
             if not math.isfinite(value):
                 record[key] = None
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-            sync(self._path)  # a checkpoint may follow, which is resumed from after a power failure
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self._path)) from None
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        sync(self._path)  # a checkpoint may follow, which is resumed from after a power failure
 
 
 def read_records(run_dir: Path) -> list[dict[str, Any]]:
-    """All records of a run, without truncated lines; empty if there is no file."""
+    """All records of a run, without a truncated last line; empty if there is no file."""
     path = run_dir / run_layout.METRICS
     if not path.exists():
         return []
-    with open_regular(path) as file:
-        text = file.read().decode(errors="replace")
-    records = []
-    for line in text.splitlines():
-        try:
-            # An integer that is too large to be plotted becomes a float: infinity, at most.
-            record = json.loads(line, parse_int=lambda s: int(s) if len(s) <= 15 else float(s))
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and "split" in record and type(record.get("step")) is int:
-            records.append(record)
-    return records
+    with reading(path) as place, path.open(encoding="utf-8") as file:
+        records = []
+        for place.line, line in enumerate(file, 1):
+            if line.endswith("\n"):
+                records.append(json.loads(line))
+        return records

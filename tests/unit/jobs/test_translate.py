@@ -66,7 +66,6 @@ def test_as_many_lines_out_as_in(untrained: Path, translated: Translated, name: 
     assert err.splitlines() == [f"mt-translate: {message}" for message in messages]
 
 
-IN_THE_MODEL = "model/checkpoints/step_1/state.json"
 FILES = {
     "in": b"the dog\n" * 5,
     "utf-16": "\ufeffB\u00e4r\n".encode("utf-16-be"),
@@ -74,7 +73,6 @@ FILES = {
     "aligned": b"a\n" * 5,
     "short": b"a\n" * 4,
     "long": b"a\n" * 6,
-    IN_THE_MODEL: b"{}",
 }
 
 
@@ -91,7 +89,6 @@ FILES = {
         ({"output": "in"}, "output=in would overwrite the file of input: choose another file"),
         ({"output": "link", "score": "aligned"}, "output=link would overwrite the file of score"),
         ({"output": "link", "prefix": "aligned"}, "output=link would overwrite the file of pr"),
-        ({"output": IN_THE_MODEL}, f"output={IN_THE_MODEL} would overwrite the file of the model"),
         ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
         ({"score": "model"}, "cannot read model: Is a directory"),
         ({"score": "latin"}, "latin, line 2 is not valid UTF-8"),

@@ -104,6 +104,17 @@ def test_damaged_conversion_is_repeated(folder: Path, damage: Callable[[Path], o
     assert files(place.parent).keys() == {"float32", ".lock"}
 
 
+def test_a_conversion_is_not_written_through_a_link(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the Hub's cache, whose files are links to what several revisions share."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "ctranslate2").symlink_to(tmp_path / "elsewhere")
+    assert convert(folder).is_relative_to(tmp_path / "cache")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_a_folder_that_is_not_a_conversion_is_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

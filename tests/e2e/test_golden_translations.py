@@ -1,0 +1,28 @@
+"""The committed model folder translates as on the day on which it was trained.
+
+``fixtures/model`` has a model folder of format 2. It was trained on 2026-11-20 with the recipe of
+``support.training_runs`` for 400 updates. Later versions must read it, or raise the number of the
+format and say so in the CHANGELOG.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from support.models import make_translator
+
+from transformer_mt import model_folder
+from transformer_mt.data.text.normalization import Normalizer
+
+FOLDER = Path(__file__).parent / "fixtures/model"
+
+
+def test_translations_are_unchanged() -> None:
+    expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
+    model, tokenizer, job = model_folder.load_model(FOLDER)
+    translator = make_translator(model, tokenizer, job.decode, Normalizer.of(job.data))
+    found = translator.translate_nbest(list(expected), 1)
+    # Our own output, on purpose: the test is that it does not change.
+    for (best,), (text, score) in zip(found, expected.values(), strict=True):
+        assert best.text == text
+        assert best.score == pytest.approx(score, abs=1e-4)
