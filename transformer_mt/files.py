@@ -54,7 +54,7 @@ def atomic(path: Path) -> Iterator[Path]:
     """
     temporary = _temporary(path)
     try:
-        with _errors_naming(path, temporary):
+        with errors_naming(path, temporary):
             yield temporary
             sync(temporary)
             temporary.replace(path)
@@ -79,7 +79,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     temporary = _temporary(path)
     temporary.mkdir()
     try:
-        with _errors_naming(path, temporary):
+        with errors_naming(path, temporary):
             yield temporary
             for file in temporary.rglob("*"):
                 sync(file)
@@ -153,7 +153,7 @@ def output(path: Path) -> Iterator[Path]:
     """
     path = expand_user(path)
     if is_stream(path):  # not resolved: the target of /dev/stdout may have no path
-        with _errors_naming(path, path):
+        with errors_naming(path, path):
             yield path
         return
     with atomic(path.resolve()) as temporary:
@@ -166,17 +166,17 @@ def is_stream(path: Path) -> bool:
 
 
 @contextmanager
-def _errors_naming(path: Path, temporary: Path) -> Iterator[None]:
+def errors_naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
     """Makes errors name the path that the caller knows.
 
-    They would name the temporary path, or, of a full disk, none.
+    They would name the temporary path that is written first, or, of a full disk, none.
     """
     try:
         yield
     except OSError as error:
         names = [Path(name) for name in (error.filename, error.filename2) if name is not None]
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        if (full and not names) or any(name.is_relative_to(temporary) for name in names):
+        if (full and not names) or any(name.is_relative_to(temporary or path) for name in names):
             error.filename, error.filename2 = str(path), None
         raise
 

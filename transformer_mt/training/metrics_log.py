@@ -9,7 +9,7 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.errors import reading
-from transformer_mt.files import sync, write_text
+from transformer_mt.files import errors_naming, sync, write_text
 
 TIME_KEYS = ("time", "tokens_per_second", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -50,7 +50,7 @@ class MetricsLog:
         for key, value in values.items():
             if not math.isfinite(value):
                 record[key] = None
-        with self._path.open("a", encoding="utf-8") as file:
+        with errors_naming(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         sync(self._path)  # a checkpoint may follow, which is resumed from after a power failure
 
