@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.forked_ranks import fork_ranks
+from support.forked_ranks import run_ranks
 from support.launched_runs import MT_TRAIN, checkpoints, records, start
 from support.stores import random_store
 
@@ -19,7 +19,6 @@ from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
-from transformer_mt.distributed.launcher import launch
 from transformer_mt.distributed.world import World, join
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.step import TrainStep
@@ -71,7 +70,6 @@ def tensors(rank: int) -> dict[str, torch.Tensor]:
 
 def work_together(folder: Path) -> None:
     """The work of each rank in the tests below; writes its results to files of its own."""
-    torch.set_num_threads(1)
     with join(CPU) as world:
         collectives = {
             "size": world.size,
@@ -98,10 +96,7 @@ def work_together(folder: Path) -> None:
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The reports of ranks that worked together, in the order of ranks."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == 3:  # two are new processes, as always outside of tests
-            fork_ranks(patch)
-        launch(work_together, (folder,), request.param)
+    run_ranks(request.param, work_together, folder)
     reports = sorted(folder.glob("*.json"))
     assert len(reports) == request.param
     return reports
@@ -164,7 +159,7 @@ def check_same_curves(one: Path, two: Path, updates: Sequence[int], validated: l
             assert [r[key] for r in found] == pytest.approx([r[key] for r in expected], rel=1e-4)
 
 
-def test_other_numbers_of_ranks_continue_a_run_under_our_launcher_and_torchrun(
+def test_other_numbers_of_ranks_continue_a_run_under_mt_train_and_torchrun(
     corpus: Path,
 ) -> None:
     """Two ranks until Ctrl-C, one until SIGTERM, then two under torchrun: as one trains alone."""

@@ -2,9 +2,6 @@
 
 from importlib import import_module
 
-import pytest
-
-from support.forked_ranks import fork_ranks
 from transformer_mt.contrib.report import charts
 
 for name in (
@@ -22,4 +19,3 @@ for name in (
 ):
     import_module(name)
 charts.curve_image([{"step": 1, "split": "train", "loss": 1.0}])  # fonts
-fork_ranks(pytest.MonkeyPatch())

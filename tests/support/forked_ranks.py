@@ -1,27 +1,12 @@
-"""Ranks that are forked from their launcher, and so need not import PyTorch again."""
+"""Ranks that are forked, and so need not import PyTorch again."""
 
-import gc
+import multiprocessing
+import os
 import signal
 import socket
-from importlib import import_module
+from collections.abc import Callable
 
-import pytest
-
-launch = import_module("transformer_mt.distributed.launcher")
-_CONFIG, _RANK = launch.LaunchConfig, launch._rank
-
-
-def _fork_config(**settings: object) -> object:
-    gc.freeze()  # stores of earlier launches have threads, and are not to be collected without
-    return _CONFIG(start_method="fork", **settings)
-
-
-def _forked(*args: object) -> None:
-    # A new process would not have the signal handlers of the launcher.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    _RANK(*args)
+import torch
 
 
 def rank_environments(size: int) -> list[dict[str, str]]:
@@ -34,7 +19,23 @@ def rank_environments(size: int) -> list[dict[str, str]]:
     return [{**shared, **dict.fromkeys(("RANK", "LOCAL_RANK"), str(i))} for i in range(size)]
 
 
-def fork_ranks(patch: pytest.MonkeyPatch) -> None:
-    """Lets ``distributed.launch`` fork its workers."""
-    patch.setattr(launch, "LaunchConfig", _fork_config)
-    patch.setattr(launch, "_rank", _forked)
+def run_ranks(size: int, work: Callable[..., object], *args: object, timeout: float = 60) -> None:
+    """Runs ``work(*args)`` on several ranks, with one thread each, all of which must succeed."""
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=_rank, args=(environment, work, args))
+        for environment in rank_environments(size)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0] * size
+
+
+def _rank(environment: dict[str, str], work: Callable[..., object], args: tuple[object]) -> None:
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # not the handlers of the tests
+    torch.set_num_threads(1)
+    work(*args)

@@ -48,5 +48,5 @@ def start(corpus: Path, name: str, command: str | Sequence[str], *more: str, **e
 def workers(launcher: int) -> list[int]:
     """Process ids of a launcher's workers, in the order of ranks."""
     children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    found = [pid for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return sorted(map(int, found))
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return sorted(int(pid) for pid, line in lines.items() if b"transformer_mt.cli" in line)

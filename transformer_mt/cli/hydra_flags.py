@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import hydra
+from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
@@ -31,7 +32,7 @@ from transformer_mt.cli.overrides import override, quoted, with_exact_texts
 from transformer_mt.cli.settings import setting_names
 from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import CONFIG_DIRS, Command, TrainJob, TranslateJob
-from transformer_mt.distributed.environment import LauncherEnv
+from transformer_mt.distributed.environment import current_rank, is_launched
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.run_layout import RUN_INFO
 
@@ -144,7 +145,6 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
     # A job of joblib would pass its own start method on to its processes, which do not know it.
     multiprocessing.set_start_method("spawn", force=True)
     program, hydra_config = PROGRAMS[command], HydraConfig.get()
-    launcher = LauncherEnv.read()
     title = f"job {hydra_config.job.num} ({hydra_config.job.override_dirname})"
     try:
         with exit_status(f"{program}: {title}"):
@@ -152,18 +152,32 @@ def _run_of_sweep(command: Command, run: Run, config: DictConfig) -> float | Non
             if isinstance(job, TrainJob):
                 folder = Path(hydra_config.sweep.dir, hydra_config.sweep.subdir)
                 job, where = replace(job, run_dir=str(folder)), f" -> {folder}"
+                sys.argv = _argv_of_one_job(hydra_config, folder)
             if isinstance(job, TranslateJob) and job.input is None and hydra_config.job.num > 0:
                 raise InputError("only the first job can read standard input: set input=FILE")
-            if launcher.rank == 0:
+            if current_rank() == 0:
                 print(f"{program}: {title}{where}", file=sys.stderr)
             return run(job)
     except SystemExit as stop:
         # Under a launcher other ranks may be waiting for this one, so it must exit.
-        if stop.code not in (1, 2) or launcher.present:
+        if stop.code not in (1, 2) or is_launched():
             raise
         logs = hydra_config.launcher.get("submitit_folder")
         where = "above" if logs is None else f"in a folder of {Path(logs).parent}"
         raise InputError(f"{title} failed: its error is {where}") from None
+
+
+def _argv_of_one_job(hydra_config: HydraConf, run_dir: Path) -> list[str]:
+    """The command of one job of a sweep, which torchrun runs and ``run.json`` records."""
+    flags = []
+    for source in hydra_config.runtime.config_sources:
+        if source.provider == "command-line":
+            flags += ["--config-dir", source.path]
+    if hydra_config.job.config_name != "train":
+        flags += ["--config-name", str(hydra_config.job.config_name)]
+    paths = [line for line in hydra_config.overrides.hydra if line.startswith("hydra.searchpath=")]
+    run_folder = override("run_dir", str(run_dir.absolute()))
+    return ["mt-train", *flags, *paths, *hydra_config.overrides.task, run_folder]
 
 
 def _check_flags(flags: list[str], command: Command) -> None:

@@ -63,8 +63,11 @@ def train(job: "TrainJob") -> float | None:
         The objective of a search over settings: the best value of ``train.best_by``.
     """
     from transformer_mt.evaluation.scores import to_text
-    from transformer_mt.jobs.train import train
+    from transformer_mt.jobs.train import num_processes, train, train_by_torchrun
 
+    if (processes := num_processes(job)) > 1:  # the first of which prints the scores
+        command = ["-m", "transformer_mt.cli", "train", *sys.argv[1:]]
+        return train_by_torchrun(job, processes, command)
     result = train(job)
     for name, path in result.prepared.items():
         print(name, path, sep="\t")

@@ -1,4 +1,4 @@
-"""Ranks, devices, launching and collectives; no other package uses torch.distributed.
+"""Ranks, devices, collectives and torchrun; no other package uses torch.distributed.
 
 A single process is the trivial case: each collective returns its input.
 """

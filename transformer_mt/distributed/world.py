@@ -1,6 +1,8 @@
 """Process group of a run: rank, device, collectives and data-parallel gradients."""
 
 import logging
+import os
+import socket
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
-from transformer_mt.distributed.environment import LauncherEnv, Ranks
-from transformer_mt.distributed.failures import process_group_store
+from transformer_mt.distributed.environment import Ranks, current_rank, num_ranks
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
@@ -39,6 +40,8 @@ class World(Ranks):
     """Index of this rank on its machine."""
     local_size: int = 1
     """Number of ranks on this machine."""
+    launcher: int | None = None
+    """Process id of the torchrun that has started this rank; None if there is one rank."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sums a tensor over all ranks, in place, and returns it."""
@@ -125,50 +128,54 @@ def _cuda_problem() -> str:
 def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator[World]:
     """Joins the process group of the ranks that the environment names, within the context.
 
-    A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks. Each update
-    has one on the CPU (``World.any``), which also fails as soon as a rank dies; so a GPU run does
-    not depend on the watchdog of NCCL, which aborts the process after the same timeout.
+    A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks, and so does
+    joining. Each update has one on the CPU (``World.any``), which also fails as soon as a rank
+    dies; so a GPU run does not depend on the watchdog of NCCL, which aborts the process after the
+    same timeout.
 
     Of several GPUs each rank takes its own. Within the context PyTorch uses this rank's share of
     the CPU cores.
 
     Raises:
-        InputError: There is no GPU for this rank, or other ranks cannot be reached.
+        InputError: There is no GPU for this rank, or torchrun cannot restart the ranks.
     """
     if device.type == "cpu":
         hardware.keep_freed_memory()
-    env, default_threads = LauncherEnv.read(), torch.get_num_threads()
-    hardware.limit_threads(env.local_size)
+    default_threads = torch.get_num_threads()
+    local_rank, local_size = (
+        int(os.environ.get(name, default))
+        for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
+    )
+    hardware.limit_threads(local_size)
     try:
-        if env.size == 1:
+        if num_ranks() == 1:
             yield World(device)
             return
+        launcher = os.getppid()  # before it may end unnoticed: it serves the store of the ranks
+        shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+            raise InputError(  # restarted ranks would look for the failed ones
+                "torchrun --max-restarts needs --rdzv-backend=c10d and "
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment, see scripts/README.md"
+            )
         backend = "gloo"
         if device.type == "cuda":
             backend = "cpu:gloo,cuda:nccl"
-            device = torch.device("cuda", _gpu_index(env))
+            device = torch.device("cuda", _gpu_index(local_rank))
             torch.cuda.set_device(device)
-        timeout = timedelta(minutes=config.timeout_minutes)
-        dist.init_process_group(
-            backend,
-            store=process_group_store(timeout),
-            rank=env.rank,
-            world_size=env.size,
-            timeout=timeout,
-        )
-        yield World(device, env.rank, env.size, env.local_rank, env.local_size)
-        # Not after an exception, when NCCL would wait for a lost rank; see propagate_errors.
-        dist.destroy_process_group()
+        dist.init_process_group(backend, timeout=timedelta(minutes=config.timeout_minutes))
+        yield World(device, current_rank(), num_ranks(), local_rank, local_size, launcher)
+        dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
     finally:
         torch.set_num_threads(default_threads)
 
 
-def _gpu_index(env: LauncherEnv) -> int:
+def _gpu_index(local_rank: int) -> int:
     """Index of this rank's GPU among the visible ones."""
-    count, index = torch.cuda.device_count(), env.local_rank
-    if index >= count:
+    count = torch.cuda.device_count()
+    if local_rank >= count:
         raise InputError(
-            f"{env}: process {index + 1} on this host has no GPU, {count} are visible: "
-            f"start at most {count} processes on it"
+            f"process {local_rank + 1} on {socket.gethostname()} has no GPU, {count} are visible: "
+            f"start at most {count} processes there"
         )
-    return index
+    return local_rank

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from transformer_mt.config import CONFIG_DIR, TrainJob
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.text.sources import read_pairs
-from transformer_mt.distributed.environment import LauncherEnv
+from transformer_mt.distributed.environment import current_rank
 from transformer_mt.errors import UsageError
 from transformer_mt.files import cache_path
 
@@ -65,7 +65,7 @@ def choose_experiment(
             f"{chosen[0]}, {size} "
             f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
         )
-    if LauncherEnv.read().rank == 0:
+    if current_rank() == 0:
         text = f"{number:,} training pairs: {settings}; your own settings override these"
         print(f"mt-train: model=auto: {text}", file=sys.stderr)
     return chosen

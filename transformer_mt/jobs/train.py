@@ -2,23 +2,21 @@
 
 import gc
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from transformer_mt.checkpoint import steps
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed.environment import LauncherEnv
-from transformer_mt.distributed.failures import propagate_errors
-from transformer_mt.distributed.launcher import launch
+from transformer_mt.distributed.environment import current_rank, is_launched
+from transformer_mt.distributed.torchrun import record, torchrun
 from transformer_mt.distributed.world import World, join, pick_device, warn_about_gpu
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
@@ -41,10 +39,6 @@ from transformer_mt.training.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-_RESTARTS = 3
-"""Restarts of all workers in a row without a new checkpoint, when one was killed, hung or lost its
-GPU: torchrun's usual number. More would repeat a failure that does not pass."""
-
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -61,10 +55,9 @@ class TrainResult:
 
 
 def train(job: TrainJob) -> TrainResult:
-    """Trains a model, or resumes training it, in as many processes as the job asks for.
+    """Trains a model, or resumes training it, in this process: one of several under torchrun.
 
-    With several processes and no launcher such as torchrun, this starts the workers; in a script,
-    call it under ``if __name__ == "__main__"`` then.
+    ``torchrun --nproc-per-node=N SCRIPT`` calls it in N processes that train together.
 
     Args:
         job: The configuration, from ``compose()`` or built directly.
@@ -73,53 +66,50 @@ def train(job: TrainJob) -> TrainResult:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
-    launcher = LauncherEnv.read()
-    is_main = launcher.rank == 0
-    with ExitStack() as stack:
-        if launcher.size > 1:
-            stack.enter_context(propagate_errors(job.distributed.timeout_minutes))
-        job = resolved(job)
-        run_dir, is_new = Path(job.run_dir), True
-        if job.stage == "train":  # preparing alone needs no GPU
-            num_processes = _num_processes(job, launcher)
-            if is_main:
-                check_installed(job.trackers)
-                stack.enter_context(run_folder.lock(run_dir))
-                is_new = resume.check(run_dir, job) == "new"
-        if is_new:
-            for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
-                metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
-        if is_main:
-            stack.enter_context(log_to(run_dir / LOG))
-            warn_about_gpu(job.train.device)
-        data = prepare(job)
+    if not is_launched() and (job.distributed.processes or 1) > 1:
+        raise InputError("distributed.processes is for mt-train; start a script by torchrun")
+    is_main = current_rank() == 0
+    with _prepared(job) as (job, data, is_new):
         if is_main and is_new:
             report = CleaningReport(job.data.cleaning, data.report)
             log.info("%s", report.to_table())
+        run_dir = Path(job.run_dir)
         if job.stage == "prepare":
             prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus}
             prepared["report"] = data.corpus / REPORT
             return TrainResult(run_dir, prepared=prepared if is_main else {})
-        if num_processes == 1:
-            scores = _train_rank(job, data)
-            return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
-        launch(
-            _train_worker,
-            (job, data),
-            num_processes,
-            restarts=_RESTARTS,
-            progress=lambda: steps(run_dir)[-1:],
-            timeout_minutes=job.distributed.timeout_minutes,
-        )
-        scores = read_scores(run_dir / TEST_SCORES) if data.test else None
+        if is_main:
+            warn_about_gpu(job.train.device)
+        scores = (record(_train_rank) if is_launched() else _train_rank)(job, data)
         return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
 
 
-def _num_processes(job: TrainJob, launcher: LauncherEnv) -> int:
-    """Number of processes to start; 1 under a launcher, which has started the others."""
-    device = pick_device(job.train.device, "train.device")
-    if launcher.present:
+def train_by_torchrun(job: TrainJob, processes: int, command: Sequence[str]) -> float | None:
+    """Prepares a run, so that mistakes are found here, and trains by torchrun.
+
+    Args:
+        job: The configuration.
+        processes: Number of processes.
+        command: What each of them runs: ``train`` with the same configuration.
+
+    Returns:
+        The best value of ``train.best_by``.
+
+    Raises:
+        InputError: The data, the settings or the environment are wrong; see the message.
+        SystemExit: A process failed, or a signal stopped the training.
+    """
+    with _prepared(job) as (job, _, _):
+        pass  # rank 0 takes the lock of the folder, as under any torchrun
+    torchrun(command, processes)
+    return run_folder.best_score(Path(job.run_dir))
+
+
+def num_processes(job: TrainJob) -> int:
+    """Number of processes in which ``mt-train`` trains: this one only if torchrun started it."""
+    if is_launched() or job.stage == "prepare":  # preparing needs no GPU
         return 1
+    device = pick_device(job.train.device, "train.device")
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     processes = job.distributed.processes or max(1, gpus)
     if gpus and processes > gpus:
@@ -130,15 +120,30 @@ def _num_processes(job: TrainJob, launcher: LauncherEnv) -> int:
     return processes
 
 
-def _train_worker(job: TrainJob, data: Prepared) -> None:
-    """``_train_rank`` in a process that ``launch`` has started, in which nothing is logged yet."""
-    is_main = LauncherEnv.read().rank == 0
-    with log_to(Path(job.run_dir) / LOG) if is_main else nullcontext():
-        _train_rank(job, data)
+@contextmanager
+def _prepared(job: TrainJob) -> Iterator[tuple[TrainJob, Prepared, bool]]:
+    """Checks a job and prepares its data; within the context its folder is locked.
+
+    Yields:
+        The resolved job, its data, and whether the run is new.
+    """
+    job, is_main, is_new = resolved(job), current_rank() == 0, True
+    run_dir = Path(job.run_dir)
+    with ExitStack() as stack:
+        if is_main and job.stage == "train":
+            check_installed(job.trackers)
+            stack.enter_context(run_folder.lock(run_dir))
+            is_new = resume.check(run_dir, job) == "new"
+        if is_new:
+            for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
+                metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
+        if is_main:
+            stack.enter_context(log_to(run_dir / LOG))
+        yield job, prepare(job), is_new
 
 
 def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
-    """Trains as one of the ranks, in this process or a worker; the main rank returns the scores."""
+    """Trains as one of the ranks; the main rank returns the scores."""
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with join(device, job.distributed) as world:
         _check_data(job, data, world)

@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import read_blocks
-from transformer_mt.distributed.environment import LauncherEnv
+from transformer_mt.distributed.environment import num_ranks
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.translate_stream import open_input, open_output
@@ -26,7 +26,7 @@ def translate_document(job: TranslateJob) -> InputStats:
         InputError: The document or the model is missing or damaged, the settings conflict, or
             there are several ranks.
     """
-    if LauncherEnv.read().size > 1:
+    if num_ranks() > 1:
         raise InputError("several ranks cannot share a document: translate it in one process")
     if job.document_format is None:
         raise InputError("this is not a document: call translate_file or translate_stream")

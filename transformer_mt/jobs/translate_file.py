@@ -14,7 +14,7 @@ from pathlib import Path
 from transformer_mt import files
 from transformer_mt.config import DistributedConfig, TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.distributed.environment import LauncherEnv, Ranks
+from transformer_mt.distributed.environment import Ranks, num_ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.chunk_folder import ChunkFolder
 from transformer_mt.jobs.line_processor import (
@@ -57,11 +57,9 @@ def translate_file(job: TranslateJob) -> InputStats:
     ranks: Ranks = Ranks()
     device: str | None = None
     with ExitStack() as stack:
-        if LauncherEnv.read().size > 1:  # otherwise PyTorch may not be needed
-            from transformer_mt.distributed.failures import propagate_errors
+        if num_ranks() > 1:  # otherwise PyTorch may not be needed
             from transformer_mt.distributed.world import join, pick_device
 
-            stack.enter_context(propagate_errors())
             ranks = world = stack.enter_context(join(pick_device(job.device), _LONG_TIMEOUT))
             device = str(world.device)  # each rank has one of its own
             if not world.is_main:  # rank 0 speaks for all; the others report failures only

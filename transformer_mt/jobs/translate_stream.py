@@ -12,7 +12,7 @@ from typing import BinaryIO
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines
-from transformer_mt.distributed.environment import LauncherEnv
+from transformer_mt.distributed.environment import num_ranks
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 
@@ -37,7 +37,7 @@ def translate_stream(
     """
     if job.document_format is not None:
         raise InputError(f"format={job.document_format} is a document: call translate_document")
-    if LauncherEnv.read().size > 1:
+    if num_ranks() > 1:
         raise InputError("several ranks can share only a file: set input=FILE and output=FILE")
     processor = LineProcessor(job)
     name = job.input or "standard input" if source is None else "source"

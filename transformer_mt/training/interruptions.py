@@ -3,10 +3,12 @@
 After the first SIGINT, SIGTERM or SIGHUP, training finishes its current update, saves a checkpoint
 and raises ``StoppedError`` (``Trainer._loop``); a validation is interrupted immediately
 (``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
-Of several ranks it is ignored: Slurm and systemd signal all processes, and a launcher forwards to
-its workers what it received itself; it kills those that do not end in time.
+On several ranks the second signal is ignored: Slurm and systemd signal all processes, and torchrun
+forwards to its workers what it received itself; it kills those that do not end in time. If torchrun
+itself is killed, its workers stop as after SIGTERM.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -29,15 +31,22 @@ class Signals:
     Only the main thread gets signals: in any other, such as a notebook's, no handler is installed.
 
     Args:
-        ranks: Number of ranks that train.
+        launcher: Process id of the launcher of several ranks.
     """
 
-    def __init__(self, ranks: int = 1) -> None:
-        self._second = signal.SIG_IGN if ranks > 1 else signal.SIG_DFL
-        self.received: int | None = None
-        """Number of the first signal."""
+    def __init__(self, launcher: int | None = None) -> None:
+        self._launcher = launcher
+        self._second = signal.SIG_DFL if launcher is None else signal.SIG_IGN
+        self._received: int | None = None
         self._interrupting = False
         self._previous: dict[int, Any] = {}
+
+    @property
+    def received(self) -> int | None:
+        """Number of the first signal."""
+        if self._received is None and self._launcher not in (None, os.getppid()):
+            self._received = signal.SIGTERM
+        return self._received
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -52,7 +61,7 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        self.received = number
+        self._received = number
         for handled in self._previous:
             signal.signal(handled, self._second)
         if self._interrupting:

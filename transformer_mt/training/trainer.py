@@ -149,7 +149,7 @@ class Trainer:
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with Signals(world.size) as signals:
+            with Signals(world.launcher) as signals:
                 with closing(self.checkpoints):
                     self._loop(batches, signals)
                 if world.is_main:

@@ -6,6 +6,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,31 @@ def test_different_data_sources_have_different_folders(run: Run) -> None:
     assert run("train", "-m", "run_dir=r", "data=sample", sources, job=jobs.append)[0] == 0
     folders = {Path(job.run_dir) for job in jobs}
     assert [folder.parent for folder in folders] == [Path("r")] * 3
+
+
+@pytest.mark.parametrize("flag", ["", "--config-dir=FOLDER", "hydra.searchpath=['file://FOLDER']"])
+def test_the_command_of_one_job_composes_the_same_job(
+    flag: str, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """torchrun runs it, and ``run.json`` records it."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "model").mkdir()
+    (folder / "model/mine.yaml").write_text("defaults: [tiny]\nd_ff: 48\n")
+    argv = ["-m", "run_dir=r s", "train.seed=1,2", "model=mine" if flag else "model=tiny"]
+    argv += ["data=files", "data.src_lang=en", "data.tgt_lang=de", "data.valid=[{tsv: 'v w'}]"]
+    argv += [
+        "data.train=[{tsv: 1.10}],[{tsv: 'a, b'}]",
+        flag.replace("FOLDER", str(folder)),
+    ]
+    found: list[tuple[TrainJob, list[str]]] = []
+    again: list[TrainJob] = []
+    run("train", *filter(None, argv), job=lambda job: found.append((job, sys.argv)))
+    for _, command in found:
+        run("train", *command[1:], job=again.append)
+    assert len(again) == 4
+    for (job, _), same in zip(found, again, strict=True):
+        assert replace(same, run_dir=job.run_dir) == job
+        assert same.run_dir == str(Path(job.run_dir).absolute())
 
 
 def test_real_sweep_its_table_and_one_more_job(

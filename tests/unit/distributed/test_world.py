@@ -1,12 +1,13 @@
 """Threads of a rank, its share of the cores that it may use; a GPU that cannot be used."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
+from support.errors import input_error
 
 from transformer_mt.distributed import world
-from transformer_mt.distributed.environment import LauncherEnv
 from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
@@ -36,8 +37,7 @@ def test_threads_of_a_rank(
     cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "available_cores", lambda: cores)
-    env = LauncherEnv(True, local_size=ranks)  # of one rank: no process group
-    monkeypatch.setattr(LauncherEnv, "read", lambda: env)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))  # of one rank: no process group
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
@@ -52,3 +52,19 @@ def test_a_gpu_that_pytorch_cannot_use_is_reported(
     monkeypatch.setattr("pathlib.Path.exists", lambda _: True)  # the driver's device file
     world.warn_about_gpu("auto")
     assert world._cuda_problem() in caplog.messages[0]
+
+
+@pytest.mark.parametrize("shares_store", [True, False])
+def test_restarted_ranks_must_not_meet_in_the_store_of_the_failed_ones(
+    shares_store: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "2" if shares_store else "1",
+        "TORCHELASTIC_USE_AGENT_STORE": str(shares_store),
+        "TORCHELASTIC_MAX_RESTARTS": "3",
+    }.items():
+        monkeypatch.setenv(name, value)
+    refusal = input_error("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1")
+    with refusal if shares_store else nullcontext(), world.join(CPU):
+        pass
