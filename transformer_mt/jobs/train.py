@@ -236,7 +236,7 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
     if changed or not (run_dir / MODEL_CARD).exists():
         write_model_card(run_dir, scores)
     criteria, advice = trainer.criteria, "raise that limit to continue training"
-    if criteria.is_last_update(trainer.state) and job.schedule.name == "linear":
+    if criteria.is_last_update(trainer.state) and trainer.ends_at_zero:
         advice = f"its schedule has ended; a new run can start from train.init_from={run_dir}"
     reason = criteria.reason(trainer.state)
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
