@@ -185,7 +185,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 
         monkeypatch.setattr(owner, name, counted)
 
-    wrap(ckpt, "save_file")
+    wrap(ckpt, "save")
     wrap(ckpt, "write_json")
     wrap(ckpt, "write_validation")
     wrap(os, "fsync")
