@@ -144,9 +144,7 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     assert [(r["step"], r["loss"]) for r in records(tmp_path)] == curve
 
 
-@pytest.mark.parametrize(
-    ("damage", "left"), [("delete", []), ("truncate", [10]), ("", [10, 20])]
-)
+@pytest.mark.parametrize(("damage", "left"), [("delete", []), ("truncate", [10]), ("", [10, 20])])
 def test_lost_records_are_left_out_on_resume(tmp_path: Path, damage: str, left: list[int]) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     train(monitor, 10, 20, 30)  # the last after the checkpoint: a resumed run repeats it
