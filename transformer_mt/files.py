@@ -1,4 +1,4 @@
-"""Atomic files and folders, bounded reads of untrusted files, checksums and paths."""
+"""Atomic files and folders, JSON, checksums and paths."""
 
 import errno
 import glob
@@ -6,17 +6,11 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, TypeGuard
-
-_MAX_JSON_BYTES = 2**22
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""Start of the text that stands for a large file where a repository was cloned without Git LFS."""
 
 
 def expand_user(path: str | Path) -> Path:
@@ -192,53 +186,19 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def open_regular(path: Path, max_bytes: int | None = None) -> BufferedReader:
-    """Opens a file of a folder that is not trusted; a link to a file counts as that file.
-
-    Raises:
-        OSError: It cannot be read, is larger than ``max_bytes``, was cloned without Git LFS, or is
-            not a regular file: reading a pipe or a device may never end.
-    """
-    status = path.stat()
-    if stat.S_ISDIR(status.st_mode):
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if max_bytes is not None and status.st_size > max_bytes:
-        message = f"its size is {status.st_size:,} bytes, the limit {max_bytes:,}"
-        raise OSError(errno.EFBIG, message, str(path))
-    file = path.open("rb")
-    if file.peek(len(_LFS_POINTER)).startswith(_LFS_POINTER):
-        file.close()
-        raise OSError(errno.EINVAL, "a pointer of Git LFS, run git lfs pull", str(path))
-    return file
-
-
-def read_regular(path: Path, max_bytes: int) -> bytes:
-    """Content of a file; see ``open_regular``."""
-    with open_regular(path, max_bytes) as file:
-        return file.read(max_bytes)
-
-
-def read_json(
-    path: Path, types: Mapping[str, type] | None = None, *, max_bytes: int = _MAX_JSON_BYTES
-) -> Any:
-    """Content of a JSON file of a folder that is not trusted.
+def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
+    """Content of a JSON file.
 
     Args:
         path: The file.
         types: For an object: the keys that it must have, and the types of their values. An integer
             is a ``float``, too.
-        max_bytes: Maximum size of the file.
 
     Raises:
-        OSError: See ``open_regular``.
+        OSError: It cannot be read.
         ValueError: The content is not JSON, or not such an object.
     """
-    try:
-        content = json.loads(read_regular(path, max_bytes))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    content = json.loads(path.read_bytes())
     if types is not None and not has_types(content, types):
         raise ValueError(f"it is not an object with {', '.join(types)}")
     return content
@@ -253,8 +213,8 @@ def has_types(content: object, types: Mapping[str, type]) -> TypeGuard[dict[str,
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a regular file, in hexadecimal."""
-    with open_regular(path) as file:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -28,13 +28,6 @@ def test_pipe_is_written_to_and_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [link, pipe]
 
 
-def test_a_pointer_of_git_lfs_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 300000000\n")
-    with pytest.raises(OSError, match="Git LFS, run git lfs pull"):
-        files.open_regular(path)
-
-
 def test_target_of_a_link_is_written_atomically(tmp_path: Path) -> None:
     link, target = tmp_path / "link", tmp_path / "folder" / "file"
     target.parent.mkdir()
@@ -166,20 +159,10 @@ def test_json_is_read_with_the_types_that_it_must_have(tmp_path: Path) -> None:
         files.read_json(path, {"a": int})
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 10**6, b"9" * 10**4, b" " * 2**23, None])
+@pytest.mark.parametrize("content", [b"{", b"\xff", b" ", None])
 def test_damaged_json_is_one_kind_of_error(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "a.json"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises((OSError, ValueError)):
         files.read_json(path)
-
-
-@pytest.mark.parametrize("target", ["/dev/zero", "/dev/tty", "a.json", "fifo", "/"])
-def test_only_regular_files_are_read(tmp_path: Path, target: str) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    path = tmp_path / "a.json"
-    path.symlink_to(target)
-    for read in (files.read_json, files.sha256):
-        with pytest.raises(OSError):  # noqa: PT011
-            read(path)

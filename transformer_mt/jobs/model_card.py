@@ -26,7 +26,7 @@ from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import atomic, has_types, read_json, read_regular, write_text
+from transformer_mt.files import atomic, has_types, read_json, write_text
 from transformer_mt.registries import CURVES
 from transformer_mt.training.metrics_log import read_records
 
@@ -40,7 +40,6 @@ _SHAPE_CHECKS = {
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
 _HELD_OUT = "pairs held out of the training data"
 """Name of a set without sources of its own (``data.valid_pairs``, ``data.test_pairs``)."""
-_MAX_CARD_BYTES = 2**22
 _START = {"version": str, "parameters": int, "devices": list, "threads": int}
 """Types of the values of a start in ``run.json`` that the card shows."""
 _END = {"averaged_updates": list}
@@ -61,7 +60,7 @@ def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | N
     """
     folder, path = to or run_dir, run_dir / run_layout.MODEL_CARD
     edited = None
-    if path.exists() and MARKER.encode() not in (card := read_regular(path, _MAX_CARD_BYTES)):
+    if path.exists() and MARKER.encode() not in (card := path.read_bytes()):
         log.info("%s has been edited and is kept", path)
         if to is None:
             return

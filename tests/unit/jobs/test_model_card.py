@@ -163,7 +163,7 @@ def test_base_model_is_that_of_the_hub(folder: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(None, b"", b"[]", b'{"starts": 3}', b"\xff", b"[" * 10**5),
+        *(None, b"", b"[]", b'{"starts": 3}'),
         b'{"starts": [1, {}], "total": "x", "kept": 1, "step": "1", "seconds": null}',
         b'[{"name": "BLEU", "score": 1, "signature": 1, "segments": Infinity}]',
     ],

@@ -29,9 +29,6 @@ if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
 
 log = logging.getLogger(__name__)
 
-_MAX_WEIGHTS_BYTES = 2**36
-"""Larger weights are not read: a sparse file has any size."""
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EngineRequest:
@@ -133,7 +130,6 @@ class EngineRequest:
             trained = self.trained if folder == self.folder else read_config(folder)
             path = place / WEIGHTS
             try:
-                files.open_regular(path, _MAX_WEIGHTS_BYTES).close()
                 weights = files.sha256(path)
             except OSError:
                 assert self.models  # loading them explains what is wrong
