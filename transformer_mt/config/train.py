@@ -110,7 +110,7 @@ class TrainConfig(Checked, prefix="train."):
     device: str = one_of("auto", "cpu", "cuda")
     """Train on this kind of device; auto takes the GPU if there is one."""
     log_every: int = number(100, at_least=1)
-    """Write a log line every this many updates."""
+    """Write a log line every this many updates, and after the first."""
     interval: str = one_of("step", "epoch")
     """Count ``validate_every`` and ``checkpoint_every`` in updates or in epochs."""
     validate_every: int | None = number(None, at_least=1)

@@ -1,15 +1,12 @@
 """Diagnostics for suspicious training and validation data: warnings, not errors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.lines import is_blank
-from transformer_mt.data.text.sources import Pair
-from transformer_mt.data.text.tags import split_tag
 
 _MAX_SHARE = 0.1
 """Share of suspicious pairs that real text may have."""
@@ -21,15 +18,12 @@ _MIN_LOG_RATIO = 0.5
 """Mean log-ratio of a subword's frequencies on the two sides that decides its language."""
 
 
-def diagnose(
-    train: TokenStore, valid: TokenStore, pairs: Sequence[Pair], tokenizer: Tokenizer
-) -> Iterator[str]:
+def diagnose(train: TokenStore, valid: TokenStore, tokenizer: Tokenizer) -> Iterator[str]:
     """Warnings to read before a long run, one sentence each.
 
     Args:
         train: Training data, or a random sample.
         valid: Validation set, encoded with the same vocabulary.
-        pairs: Text of the validation set.
         tokenizer: The vocabulary.
     """
     chosen = evenly_spaced(len(train), _NUM_TRAIN)
@@ -43,44 +37,11 @@ def diagnose(
                 "because the vocabulary lacks their characters: fine-tune another model, or train "
                 "a vocabulary of this text"
             )
-    texts = {i: train.src[i][tokenizer.num_tags(train.src[i].tolist()) :] for i in chosen}
-    same = sum(np.array_equal(text, train.tgt[i]) for i, text in texts.items())
-    if tokenizer.is_joint and same > _MAX_SHARE * len(chosen):
-        yield (
-            f"{same / len(chosen):.0%} of the training pairs have the same text on both sides: is "
-            "this the right file? (cleaning=standard drops them)"
-        )
     if tokenizer.is_joint and _is_swapped(train, valid):
         yield (
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"
         )
-    untagged = sum(not split_tag(pair.src, tokenizer.tags)[0] for pair in pairs)
-    if untagged and all(tokenizer.num_tags(train.src[i].tolist()) for i in chosen):
-        yield (
-            f"{untagged:,} of {len(pairs):,} validation pairs have no tag, but all training pairs "
-            "have one: set tag in data.valid, too"
-        )
-    pairs = [Pair(split_tag(pair.src, tokenizer.tags)[1], pair.tgt) for pair in pairs]
-    same = sum(pair.src.strip() == pair.tgt.strip() for pair in pairs)
-    if same > _MAX_SHARE * len(pairs):
-        yield (
-            f"{same:,} of {len(pairs):,} validation pairs have the same text, or no text, on both "
-            "sides: is this the right file?"
-        )
-    unlettered = sum(
-        pair.src.strip() != pair.tgt.strip()
-        and not all(is_blank(side) or any(map(str.isalpha, side)) for side in pair)
-        for pair in pairs
-    )
-    if unlettered > _MAX_SHARE * len(pairs):
-        yield (
-            f"{unlettered:,} of {len(pairs):,} validation pairs have a side without letters, such "
-            "as a line number: are src_column and tgt_column right?"
-        )
-    blank = sum(is_blank(pair.src) != is_blank(pair.tgt) for pair in pairs)
-    if blank:
-        yield f"{blank:,} of {len(pairs):,} validation pairs have an empty side"
     chosen = evenly_spaced(len(valid), _NUM_VALID)
     lengths = np.stack([train.src.lengths, train.tgt.lengths])  # computed once
     known = sum(_contains(train, lengths, valid, i) for i in chosen)

@@ -6,8 +6,7 @@ each order, the candidates. Those that are chosen from them are held out: no tra
 of their sides (``EncodeChunk``).
 """
 
-import heapq
-import math
+import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,11 @@ from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, cleaners
 from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.store.encode import read_chunks
-from transformer_mt.data.store.token_store import damaged
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import ProgressReporter
 
 _CANDIDATES_PER_PAIR = 2
@@ -46,31 +44,29 @@ def sizes(data: DataConfig) -> dict[str, float]:
 
 
 class _FirstPairs:
-    """The pairs of smallest hash, in bounded memory if their number is given."""
+    """The pairs of smallest hash: a number of them, or those of a share of all hashes."""
 
     def __init__(self, part: str, size: float):
         self._part = part
-        self._number = math.inf if size < 1 else _CANDIDATES_PER_PAIR * size
+        self._number = None if size < 1 else int(_CANDIDATES_PER_PAIR * size)
         self._end = int(min(size, 1) * 2**64)  # the hashes are below this
-        self._largest: list[int] = []  # heap of the negated hashes
         self._pairs: dict[int, Pair] = {}
 
     def position(self, pair: Pair) -> int | None:
-        """Place of a pair in the order of this set; None if it is not among the first ones."""
+        """Hash of a pair; None if it is too large, or the pair is known."""
         position = hash_text("\n".join((self._part, *pair)))
         return None if position >= self._end or position in self._pairs else position
 
     def add(self, position: int, pair: Pair) -> None:
-        """Adds a pair, in place of the last one if there are enough."""
+        """Adds a pair; now and then, those beyond the number are dropped."""
         self._pairs[position] = pair
-        heapq.heappush(self._largest, -position)
-        if len(self._pairs) > self._number:
-            self._end = -heapq.heappop(self._largest)
-            del self._pairs[self._end]
+        if self._number is not None and len(self._pairs) > 2 * self._number:
+            self._end = sorted(self._pairs)[self._number]
+            self._pairs = {p: pair for p, pair in self._pairs.items() if p < self._end}
 
     def in_order(self) -> list[Pair]:
         """The pairs by increasing hash."""
-        return [pair for _, pair in sorted(self._pairs.items())]
+        return [pair for _, pair in sorted(self._pairs.items())][: self._number]
 
 
 def find_candidates(data: DataConfig, folder: Path) -> None:
@@ -111,17 +107,9 @@ def _is_clean(pair: Pair, cleaner: Cleaner, tags: Collection[str]) -> bool:
 
 
 def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
-    """The candidates that ``find_candidates`` has written.
-
-    Raises:
-        InputError: The file is damaged.
-    """
-    try:
-        types = dict.fromkeys(sizes(data), list)
-        content = files.read_json(folder / _FILE, types)
-        return {part: [Pair(*pair) for pair in content[part]] for part in sizes(data)}
-    except (OSError, ValueError, TypeError) as error:
-        raise damaged(folder, f"{_FILE}: {first_line(error)}") from None
+    """The candidates that ``find_candidates`` has written."""
+    content = json.loads((folder / _FILE).read_bytes())
+    return {part: [Pair(*pair) for pair in content[part]] for part in sizes(data)}
 
 
 def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str, list[Pair]]:

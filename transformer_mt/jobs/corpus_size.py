@@ -2,6 +2,7 @@
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 
@@ -10,6 +11,7 @@ from omegaconf import OmegaConf
 
 from transformer_mt.config import CONFIG_DIR, TrainJob
 from transformer_mt.data.prepare import local_sources
+from transformer_mt.data.subwords.vocabulary_training import fit_to_characters
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.distributed.environment import current_rank
 from transformer_mt.errors import UsageError
@@ -21,6 +23,8 @@ LARGEST = "pairs_300k"
 """Experiment for more pairs."""
 _DATA_SETTING = re.compile(r"[+~]*(data|cache_dir|hydra\.searchpath)\b")
 """Overrides that decide what is read; others may be swept."""
+_COUNTED_PAIRS = 100_000
+"""Maximum number of pairs whose characters are counted."""
 MANY_PAIRS = 1_000_000
 """Minimum number of pairs for which ``model=auto`` means the paper's base model, on a GPU."""
 MAX_PARAMETERS_PER_PAIR = 1500
@@ -38,7 +42,8 @@ def choose_experiment(
         compose: Composes them.
 
     Returns:
-        ``["experiment=NAME"]``, or no override: the paper's base model.
+        Overrides: the experiment; for text of very many characters, also size and character
+        coverage of its vocabulary. None at all: the paper's base model.
 
     Raises:
         UsageError: The arguments are wrong, or have an experiment.
@@ -50,17 +55,26 @@ def choose_experiment(
     data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
     sources = local_sources(data.train, data, cache_dir)
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    number = sum(1 for _ in islice(pairs, MANY_PAIRS))
+    number, characters = 0, Counter[str]()
+    for number, pair in enumerate(islice(pairs, MANY_PAIRS), 1):
+        if number <= _COUNTED_PAIRS:
+            characters.update(pair.src + pair.tgt)
     if number == MANY_PAIRS and torch.cuda.is_available():
         chosen, settings = [], "model=base, as in the paper"
     else:
         name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
         tree = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml")
         chosen = [f"experiment={name}"]
-        size = f"model={tree.defaults[0]['override /model']} "
-        size += f"tokenizer.vocab_size={tree.tokenizer.vocab_size}"
+        size = f"model={tree.defaults[0]['override /model']}"
         if any(override.startswith("train.init_from=") for override in overrides):
             size = "size and vocabulary of train.init_from,"
+        elif not any(override.startswith("tokenizer.path=") for override in overrides):
+            vocab_size, coverage = fit_to_characters(characters, tree.tokenizer.vocab_size)
+            size += f" tokenizer.vocab_size={vocab_size}"
+            if (vocab_size, coverage) != (tree.tokenizer.vocab_size, 1.0):
+                chosen.append(f"tokenizer.vocab_size={vocab_size}")
+                chosen.append(f"tokenizer.character_coverage={coverage}")
+                size += f" {chosen[-1]} ({len(characters):,} characters, the rarest as bytes)"
         settings = (
             f"{chosen[0]}, {size} "
             f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"

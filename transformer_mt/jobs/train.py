@@ -213,7 +213,7 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     stores = data.train.sample, data.valid_store
-    warnings = [*data_diagnostics.diagnose(*stores, data.valid, data.tokenizer)]
+    warnings = [*data_diagnostics.diagnose(*stores, data.tokenizer)]
     references = [[pair.tgt for pair in data.valid]]
     if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
         warnings.append(
@@ -236,7 +236,7 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
     if changed or not (run_dir / MODEL_CARD).exists():
         write_model_card(run_dir, scores)
     criteria, advice = trainer.criteria, "raise that limit to continue training"
-    if criteria.is_last_update(trainer.state) and job.schedule.name == "linear":
+    if criteria.is_last_update(trainer.state) and trainer.ends_at_zero:
         advice = f"its schedule has ended; a new run can start from train.init_from={run_dir}"
     reason = criteria.reason(trainer.state)
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)

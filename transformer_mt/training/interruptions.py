@@ -2,12 +2,13 @@
 
 After the first SIGINT, SIGTERM or SIGHUP, training finishes its current update, saves a checkpoint
 and raises ``StoppedError`` (``Trainer._loop``); a validation is interrupted immediately
-(``Signals.interrupting``). The second signal has the system's default effect: it ends the process.
-On several ranks the second signal is ignored: Slurm and systemd signal all processes, and torchrun
+(``Signals.interrupting``). A second signal has the system's default effect: it ends the process.
+With several ranks, later signals are ignored: Slurm and systemd signal all processes, and torchrun
 forwards to its workers what it received itself; it kills those that do not end in time. If torchrun
 itself is killed, its workers stop as after SIGTERM.
 """
 
+import logging
 import os
 import signal
 import threading
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)  # not frozen: contextlib sets the traceback of an exception that passes it
@@ -66,6 +69,10 @@ class Signals:
             signal.signal(handled, self._second)
         if self._interrupting:
             raise StoppedError(number)
+        # In a thread, as the signal may have interrupted a write to the same stream.
+        message = "received %s: stopping after this update; a checkpoint is saved"
+        name = signal.Signals(number).name
+        threading.Thread(target=log.info, args=(message, name)).start()
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:

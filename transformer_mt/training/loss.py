@@ -34,7 +34,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     d loss / d logits = softmax − (1 − ε) one-hot − ε / V.
 
     Only the softmax is a full [N, V] matrix: the one-hot term touches one element per row, and the
-    products with the constant ε / V are sums over columns, computed once.
+    products with the constant ε / V need only the sum of the weight's rows, computed once.
     """
 
     @staticmethod
@@ -45,7 +45,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         label_smoothing: float,
-        grad_scale: Tensor | None,
+        loss_scale: Tensor | None,
         needs_grad: bool,
     ) -> tuple[Tensor, Tensor]:
         device, dtype = hidden.device.type, hidden.dtype
@@ -60,76 +60,76 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         counted = (targets != IGNORE_INDEX)[:, None]
         # Ignored rows are zero, so that they add nothing to any sum over rows.
         rows = hidden.to(exact) * counted
-        columns = weight.to(exact).sum(0)
+        weight_sum = weight.to(exact).sum(0)
         grad_hidden, grad_weight = [], torch.zeros_like(weight) if needs_grad else None
         grad_bias = None if bias is None else torch.zeros_like(bias)
         nll = hidden.new_zeros((), dtype=exact)
         with torch.autocast(device, enabled=False):
-            matrix = weight.to(dtype)
-            matrix = F.pad(matrix, (0, 0, 0, padding)) if padding else matrix
-            vector = None if bias is None else F.pad(bias.to(dtype), (0, padding))
+            padded_weight = weight.to(dtype)
+            padded_weight = F.pad(padded_weight, (0, 0, 0, padding)) if padding else padded_weight
+            padded_bias = None if bias is None else F.pad(bias.to(dtype), (0, padding))
             for x, y, keep in zip(
                 rows.to(dtype).chunk(chunks),
                 targets.clamp(min=0)[:, None].chunk(chunks),
                 counted.chunk(chunks),
                 strict=True,
             ):
-                logits = F.linear(x, matrix, vector)[:, :vocab_size]
-                grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact, grad_scale)
+                logits = F.linear(x, padded_weight, padded_bias)[:, :vocab_size]
+                grad, row_nll = _logits_gradient(logits, y, 1 - label_smoothing, exact, loss_scale)
                 nll += (row_nll * keep).sum()
                 if grad_weight is None:
                     continue
                 grad = F.pad(grad, (0, padding)) if padding else grad
-                grad_hidden.append(grad @ matrix)
+                grad_hidden.append(grad @ padded_weight)
                 grad_weight += weight_gradient(grad, x)[:vocab_size]
                 if grad_bias is not None:
                     grad_bias += (keep.to(dtype).T @ grad)[0, :vocab_size]
             # Plus ε times the sum over rows of (target logit − mean logit).
             target_logits = (rows * weight.to(exact)[targets.clamp(min=0)]).sum()
-            all_logits = (rows @ columns).sum()
+            all_logits = (rows @ weight_sum).sum()
             if bias is not None:
                 target_logits += (bias.to(exact)[targets.clamp(min=0)] * counted[:, 0]).sum()
                 all_logits += bias.to(exact).sum() * counted.sum()
             loss = nll + label_smoothing * (target_logits - all_logits / vocab_size)
         if grad_weight is not None:
-            share: float | Tensor = label_smoothing / vocab_size
-            if grad_scale is not None:
-                share = share * grad_scale
-            grad_weight -= rows.sum(0) * share
+            uniform: float | Tensor = label_smoothing / vocab_size
+            if loss_scale is not None:
+                uniform = uniform * loss_scale
+            grad_weight -= rows.sum(0) * uniform
             if grad_bias is not None:
-                grad_bias -= counted.sum() * share
-            grad_rows = (torch.cat(grad_hidden).to(exact) - columns * share) * counted
-            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight, grad_bias, grad_scale)
+                grad_bias -= counted.sum() * uniform
+            grad_rows = (torch.cat(grad_hidden).to(exact) - weight_sum * uniform) * counted
+            ctx.save_for_backward(grad_rows.to(hidden.dtype), grad_weight, grad_bias, loss_scale)
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
-        *grads, grad_scale = ctx.saved_tensors
-        if grad_scale is not None:
-            grad_loss = grad_loss / grad_scale
+        *grads, loss_scale = ctx.saved_tensors
+        if loss_scale is not None:
+            grad_loss = grad_loss / loss_scale
         return *[None if x is None else x * grad_loss for x in grads], *[None] * 4
 
 
 def _logits_gradient(
     logits: Tensor,
-    columns: Tensor,
+    target_ids: Tensor,
     amount: float,
     dtype: torch.dtype,
     scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax minus ``amount`` at one column of each row, and −log of the softmax there.
+    """Softmax minus ``amount`` at the target of each row, and −log of the softmax there.
 
     [N, V] and [N, 1] → [N, V] in the type of the logits, possibly in their place, multiplied by
     ``scale``, and [N, 1] in ``dtype``, the type of the softmax.
     """
     if torch.compiler.is_compiling() or logits.device.type != "cpu":
         log_p = logits.log_softmax(1, dtype=dtype)
-        nll = -log_p.gather(1, columns)
-        grad = _subtract_at(log_p.exp_(), columns, amount)
+        nll = -log_p.gather(1, target_ids)
+        grad = _subtract_at(log_p.exp_(), target_ids, amount)
         return (grad if scale is None else grad * scale).to(logits.dtype), nll
     rows, losses = max(1, _SOFTMAX_SIZE * torch.get_num_threads() // logits.shape[1]), []
-    for part, y in zip(logits.split(rows), columns.split(rows), strict=True):
+    for part, y in zip(logits.split(rows), target_ids.split(rows), strict=True):
         p = part.to(dtype)
         # A probability may underflow, but never the largest one of a row.
         below_maximum = p.amax(1, keepdim=True) - p.gather(1, y)
@@ -143,12 +143,12 @@ def _logits_gradient(
     return logits, torch.cat(losses)
 
 
-def _subtract_at(values: Tensor, columns: Tensor, amount: float) -> Tensor:
-    """Subtracts ``amount`` from [N, V] values at one column [N, 1] per row, possibly in place."""
+def _subtract_at(values: Tensor, target_ids: Tensor, amount: float) -> Tensor:
+    """Subtracts ``amount`` at one target [N, 1] of each row of [N, V], possibly in place."""
     if torch.compiler.is_compiling():  # the compiler fuses this with its surroundings, no scatter
         every = torch.arange(values.shape[1], device=values.device)
-        return torch.where(every == columns, values - amount, values)
-    return values.scatter_add_(1, columns, values.new_full(columns.shape, -amount))
+        return torch.where(every == target_ids, values - amount, values)
+    return values.scatter_add_(1, target_ids, values.new_full(target_ids.shape, -amount))
 
 
 def smoothed_cross_entropy(
@@ -157,7 +157,7 @@ def smoothed_cross_entropy(
     targets: Tensor,
     label_smoothing: float,
     bias: Tensor | None = None,
-    grad_scale: Tensor | None = None,
+    loss_scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Cross-entropy with smoothed labels and with plain ones, summed over target tokens.
 
@@ -171,7 +171,7 @@ def smoothed_cross_entropy(
         targets: [N] int64 token ids; ``IGNORE_INDEX`` where there is nothing to predict.
         label_smoothing: ε_ls.
         bias: [V] output bias, if any.
-        grad_scale: Scalar, the gradient of the loss that ``backward`` will pass on, if the loss is
+        loss_scale: Scalar, the gradient of the loss that ``backward`` will pass on, if the loss is
             scaled for fp16. The gradient of the logits is computed here, before that, and would
             underflow if it were rounded first and scaled afterwards.
 
@@ -180,6 +180,6 @@ def smoothed_cross_entropy(
         fp32 (float64 for float64 weights).
     """
     loss, nll = _SmoothedCrossEntropy.apply(
-        hidden, weight, bias, targets, label_smoothing, grad_scale, torch.is_grad_enabled()
+        hidden, weight, bias, targets, label_smoothing, loss_scale, torch.is_grad_enabled()
     )
     return loss, nll

@@ -30,7 +30,13 @@ _LABELS = {
 }
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"nll": 3}
-_USAGE_SECONDS = 60.0
+_PRECISIONS = {
+    "fp32": "32-bit numbers (fp32)",
+    "bf16": "16-bit numbers (bf16)",
+    "fp16": "16-bit numbers (fp16)",
+}
+"""Words for ``train.precision`` in the log."""
+_USAGE_SECONDS = 30.0
 """Minimum time of updates of which the use of the cores is judged at once."""
 _MIN_USAGE = 0.6
 """Share of their cores that the threads have at least: alone on a machine they have more than 0.9,
@@ -60,7 +66,7 @@ class Monitor:
         threads: int = 1,
     ):
         self._max_steps = criteria.last_step
-        self._warmup_steps = criteria.warmup_steps
+        self._remaining = criteria.last_step - state.step
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state.step) if is_main else None
         self._trackers = trackers or Trackers()
@@ -92,7 +98,7 @@ class Monitor:
         if len(self._first_updates) < 3:
             self._first_updates.append(time.perf_counter())
             if len(self._first_updates) == 3:
-                self._warn_about_length((self._first_updates[2] - self._first_updates[0]) / 2)
+                self._warn_if_long((self._first_updates[2] - self._first_updates[0]) / 2)
 
     def log_training(self, step: int, values: Mapping[str, float]) -> None:
         """Records the updates since the last call.
@@ -115,7 +121,9 @@ class Monitor:
         line = format_values(values)
         self._bar.set_description_str(f" {line}", refresh=False)
         left = max(0.0, min(seconds / steps * (self._max_steps - step), self._deadline - now))
-        self.note(f"{step}/{self._max_steps} {line} <{tqdm.format_interval(left)}")
+        # The first update is slower than later ones, from which the remaining time is estimated.
+        ending = f"in {seconds:.1f} s" if step == 1 else f"<{tqdm.format_interval(left)}"
+        self.note(f"{step}/{self._max_steps} {line} {ending}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
         """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
@@ -162,24 +170,14 @@ class Monitor:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
 
-    def _warn_about_length(self, seconds_per_update: float) -> None:
-        """Warns about a run that would take very long, or too short for its warm-up."""
-        steps = self._max_steps - self._interval_first_step
-        seconds, seconds_left = seconds_per_update * steps, self._deadline - time.perf_counter()
-        if seconds_left < seconds:
-            more = max(0, int(seconds_left / seconds_per_update))
-            if (last := self._interval_first_step + more) < min(
-                self._warmup_steps, self._max_steps
-            ):
-                self.note(warmup_warning(f"about {last:,}", self._warmup_steps))
-        if min(seconds, seconds_left) > _LONG_RUN_SECONDS:
-            per_update = f"{seconds_per_update:.1f} s"
-            if seconds_per_update < 1:
-                per_update = f"{1000 * seconds_per_update:.0f} ms"
+    def _warn_if_long(self, seconds_per_update: float) -> None:
+        """Warns about a run that would take very long on this machine."""
+        seconds = seconds_per_update * self._remaining
+        if min(seconds, self._deadline - time.perf_counter()) > _LONG_RUN_SECONDS:
             self.note(
-                f"warning: an update takes {per_update} on this machine; {steps:,} "
-                f"would take {seconds / 86400:.0f} days: set train.max_hours, or model=auto for a "
-                "smaller model; experiment=quickstart shows the whole pipeline in minutes"
+                f"warning: {self._remaining:,} updates of {seconds_per_update:.3g} s would take "
+                f"{seconds / 86400:.0f} days on this machine: set train.max_hours, or model=auto "
+                "for a smaller model; experiment=quickstart shows the whole pipeline in minutes"
             )
 
 
@@ -198,7 +196,7 @@ class CoreUsage:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def check(self, waited: float) -> str | None:
-        """A warning after a minute or more with too little CPU time, once.
+        """A warning after half a minute or more with too little CPU time, once.
 
         Args:
             waited: Seconds since the last call for which training has waited for its data.
@@ -213,7 +211,7 @@ class CoreUsage:
             return None
         fewer = max(1, int(cores))
         message = (
-            f"warning: for {wall / 60:.0f} min the {self._threads} threads of training got only "
+            f"warning: for {wall:.0f} s the {self._threads} threads of training got only "
             f"{cores:.1f} cores, and waited for each other: if other programs use this "
             f"machine, set OMP_NUM_THREADS={fewer} and run the same command again to continue"
         )
@@ -250,17 +248,22 @@ def log_start(
         f"{model.vocab_size:,}",
     )
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s in %s%s",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d %s, with %s%s",
         f"{num_pairs:,}",
         f"{batches.steps_per_epoch:,}",
         f"{criteria.last_step:,}",
         world.size,
-        world.device.type,
-        precision,
+        "CPU process(es)" if world.device.type == "cpu" else "GPU(s)",
+        _PRECISIONS[precision],
         ", compiled" if batches.buffer_shape else "",
     )
     if criteria.last_step < criteria.warmup_steps:
-        log.warning("%s", warmup_warning(f"{criteria.last_step:,}", criteria.warmup_steps))
+        log.warning(
+            "warning: the run ends after %s updates, in its warm-up of %s, so the learning rate "
+            "does not reach its peak: lower schedule.warmup_steps, or raise the limit of the run",
+            f"{criteria.last_step:,}",
+            f"{criteria.warmup_steps:,}",
+        )
     if done:
         log.info("resuming after update %s", f"{done:,}")
     elif job.train.init_from:
@@ -282,15 +285,6 @@ def format_values(values: Mapping[str, float]) -> str:
     if values.get("skipped"):
         parts.append(f"skipped {values['skipped']:.0f}")
     return " ".join(parts)
-
-
-def warmup_warning(steps: str, warmup_steps: int) -> str:
-    """A warning about a run that ends in its warm-up, after ``steps`` updates."""
-    return (
-        f"warning: the run ends after {steps} updates, in its warm-up of "
-        f"{warmup_steps:,}, so the learning rate does not reach its peak: lower "
-        "schedule.warmup_steps, or raise the limit of the run"
-    )
 
 
 def perplexity(nll: float) -> float:

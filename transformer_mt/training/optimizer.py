@@ -6,12 +6,16 @@ its arguments are the number of the update, from 1, the configuration, d_model, 
 updates of the run, which is an estimate if its time is limited (``train.max_hours``).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from transformer_mt.config import OptimizerConfig, ScheduleConfig
+
+Schedule = Callable[[int, ScheduleConfig, int, float], float]
+"""Learning rate as a function of the update, the configuration, d_model, and updates of the run."""
 
 
 def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -73,6 +77,13 @@ def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) ->
     warmup = config.warmup_steps
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)
+
+
+def ends_at_zero(schedule: Schedule, config: ScheduleConfig, d_model: int) -> bool:
+    """Whether a schedule falls to zero with the end of a run, which then cannot be extended."""
+    long = 100 * config.warmup_steps
+    peak = schedule(config.warmup_steps, config, d_model, long)
+    return schedule(long + 1, config, d_model, long) < 0.01 * peak
 
 
 def _warmup_then_decay(step: int, warmup_steps: int) -> float:

@@ -141,11 +141,14 @@ class StoppingCriteria:
         else:
             share = min(1.0, (self.interval(state) + 1 - 1e-9) * _CHECKPOINT_SHARE)
         steps = [(state.step // number + 1) * number for number in every]
+        if state.step == 0:
+            steps.append(1)
         return min(*steps, math.ceil(share * self.last_step)), share * self.max_seconds
 
     def logs(self, state: TrainingState) -> bool:
-        """Whether a line of the log is due."""
-        return self.is_last_update(state) or state.step % self._config.log_every == 0
+        """Whether a line of the log is due: at the first update, too, which shows the speed."""
+        regular = state.step == 1 or state.step % self._config.log_every == 0
+        return regular or self.is_last_update(state)
 
     def is_last_update(self, state: TrainingState) -> bool:
         """Whether the limit of updates or of time is reached; its validation may still follow."""

@@ -32,10 +32,10 @@ class LossModule(nn.Module):
         self.precision = precision
         self._loss = smoothed_cross_entropy
 
-    def forward(self, batch: Batch, grad_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, batch: Batch, loss_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Label-smoothed loss and negative log-likelihood, summed over target tokens.
 
-        ``grad_scale`` is the gradient of the loss, if that will be scaled for fp16.
+        ``loss_scale`` is the factor by which the loss will be multiplied for fp16, if it will be.
         """
         device, mixed = batch.tgt_out.device.type, self.precision != "fp32"
         # Softmax, norms and the loss stay in fp32.
@@ -46,7 +46,7 @@ class LossModule(nn.Module):
                 batch.tgt_out,
                 self.label_smoothing,
                 self.model.output_bias,
-                grad_scale,
+                loss_scale,
             )
 
     def compile_for(self, world_size: int) -> None:
@@ -170,7 +170,7 @@ class TrainStep:
         """Performs one update.
 
         Args:
-            micro_batches: This rank's share of the global batch.
+            micro_batches: This rank's part of the global batch.
             num_targets: Number of target tokens of the global batch, over all ranks.
             lr: Learning rate.
             seed: Dropout seed of this update on this rank; a function of the step, so that a
@@ -183,18 +183,18 @@ class TrainStep:
         loss, nll = self.gradient(micro_batches, num_targets)
         grads = [p.grad for p in self._model.parameters() if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
-        grad_scale = self._scaler.factor.clone() if self._scaler else None
-        if grad_scale is not None:
-            norm = norm / grad_scale
+        divisor = self._scaler.factor.clone() if self._scaler else None  # of the gradient
+        if divisor is not None:
+            norm = norm / divisor
         found_inf = norm.isfinite().logical_not()
         if self._clip_norm is not None:
             excess = (norm / self._clip_norm).clamp(min=1)
-            grad_scale = excess if grad_scale is None else grad_scale * excess
+            divisor = excess if divisor is None else divisor * excess
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
         fused: Any = self.optimizer
-        fused.grad_scale = None if grad_scale is None else grad_scale.float()
+        fused.grad_scale = None if divisor is None else divisor.float()
         fused.found_inf = found_inf.float()
         fused.step()
         if self._scaler:
@@ -212,15 +212,15 @@ class TrainStep:
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
         # DDP averages over ranks, but the loss is a sum over them.
-        share = self._world.size / num_targets
-        grad_scale = share * self._scaler.factor if self._scaler else None
+        weight = self._world.size / num_targets
+        loss_scale = weight * self._scaler.factor if self._scaler else None
         for i, batch in enumerate(micro_batches):
             with self._world.no_sync(self._parallel) if i < last else nullcontext():
                 if device.type != "cpu":
                     batch = batch.to(device)
                 batch = allow_any_number_of_sequences(batch)
-                batch_loss, batch_nll = self._parallel(batch, grad_scale)
-                (batch_loss * (share if grad_scale is None else grad_scale)).backward()
+                batch_loss, batch_nll = self._parallel(batch, loss_scale)
+                (batch_loss * (weight if loss_scale is None else loss_scale)).backward()
             loss += batch_loss.detach()
             nll += batch_nll
         return loss, nll

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor, log_start
+from transformer_mt.training.optimizer import Schedule, ends_at_zero
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_max_tokens,
@@ -69,6 +70,7 @@ class Trainer:
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
         is_finished: Whether earlier starts have done all updates and validations.
+        ends_at_zero: Whether the learning rate falls to zero with the end of the run.
     """
 
     def __init__(
@@ -96,7 +98,8 @@ class Trainer:
         self._batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
         if shape := self._batches.buffer_shape:
             reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
-        self._schedule: Callable[..., float] = resolve_name(SCHEDULES[job.schedule.name])
+        self._schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
+        self.ends_at_zero = ends_at_zero(self._schedule, job.schedule, job.model.d_model)
         self._train_step = TrainStep(
             self.model,
             job.optimizer,

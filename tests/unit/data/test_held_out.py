@@ -11,8 +11,6 @@ from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.held_out import (
-    find_candidates,
-    read_candidates,
     with_written_sets,
     write_sets,
 )
@@ -100,14 +98,6 @@ def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: 
     assert read_all(given.valid, given, tmp_path) == data.valid
     assert read_all(given.test, given, tmp_path) == data.test
     assert with_written_sets(data.config, tmp_path / "exported").test == []
-
-
-def test_candidates_may_be_many_megabytes(tmp_path: Path) -> None:
-    pairs = [Pair(f"{i} {'a' * 300_000}", f"{i}") for i in range(40)]
-    sources = [write_pairs(tmp_path / "a.tsv", pairs)]
-    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid_pairs=10)
-    find_candidates(data, tmp_path)
-    assert len(read_candidates(data, tmp_path)["valid"]) == 20
 
 
 def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> 
     ids = [data.valid_store.src[i].tolist() for i in (0, 60, 120)]
     assert [each[0] for each in ids[:2]] == [4, 5]
     assert ids[0][1:] == ids[1][1:] == ids[2]
-    assert not [*diagnose(data.train.sample, data.valid_store, data.valid, tokenizer)][1:]
+    assert not [*diagnose(data.train.sample, data.valid_store, tokenizer)][1:]
 
 
 def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:

@@ -1,7 +1,9 @@
 """Signals that stop training."""
 
+import logging
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -42,3 +44,14 @@ def test_a_second_signal_ends_a_single_process_only(
 def test_a_lost_launcher_counts_as_sigterm() -> None:
     with Signals(launcher=os.getpid()) as signals:  # which is not the parent of this process
         assert signals.received == signal.SIGTERM
+
+
+def test_a_signal_is_answered_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Before the update has ended."""
+    caplog.set_level(logging.INFO, "transformer_mt")
+    with Signals():
+        signal.raise_signal(signal.SIGINT)
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        assert [m for m in caplog.messages if "SIGINT: stopping after this update" in m]

@@ -77,7 +77,7 @@ def test_the_gradient_of_a_scaled_loss_is_scaled_before_it_is_rounded_to_fp16() 
         leaf, factor = weight.clone().requires_grad_(), torch.tensor(scale)
         with torch.autocast("cpu", torch.float16, enabled=fp16):
             loss, _ = smoothed_cross_entropy(
-                hidden, leaf, targets, 0.0, grad_scale=factor if passed else None
+                hidden, leaf, targets, 0.0, loss_scale=factor if passed else None
             )
         return torch.autograd.grad(loss * factor, leaf)[0] / scale
 

@@ -67,7 +67,10 @@ def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None
     while breaks[-1] < criteria.last_step:
         breaks.append(criteria.next_break(TrainingState(step=breaks[-1]))[0])
     every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
-    assert breaks == [0, *every, 23]
+    assert breaks == [0, 1, *every, 23]  # the first update is logged
+    assert [step for step in range(24) if criteria.logs(TrainingState(step=step))] == [
+        *(0, 1, 4, 8, 12, 16, 20, 23)
+    ]
 
 
 @pytest.mark.parametrize("max_steps", [20, 6000, 100_000])

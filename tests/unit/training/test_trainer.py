@@ -158,7 +158,7 @@ def messages(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_an_uninterrupted_run(uninterrupted: Path) -> None:
-    assert steps(uninterrupted, "train") == [5, 10, 15, 20, 24]
+    assert steps(uninterrupted, "train") == [1, 5, 10, 15, 20, 24]
     assert steps(uninterrupted, "valid") == [6, 12, 18, 24]
     # The last three averaged checkpoints, and the best, which was saved for a validation.
     assert kept(uninterrupted) == [12, 16, 20, 24]
@@ -185,7 +185,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, moment: int) -> None:
 
         monkeypatch.setattr(owner, name, counted)
 
-    wrap(ckpt, "save_file")
+    wrap(ckpt, "save")
     wrap(ckpt, "write_json")
     wrap(ckpt, "write_validation")
     wrap(os, "fsync")
@@ -401,7 +401,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> 
     poison(run, [2, 3, 7, 13, 14])
     run.run()
     skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
-    assert skipped == [(5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
+    assert skipped == [(1, 0), (5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
     assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
 
 

@@ -2,6 +2,8 @@
 
 import io
 import random
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +15,11 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, one_line
 from transformer_mt.errors import InputError
 
 T = TypeVar("T")
+
+_SYMBOLS = 4 + 256
+"""Number of special symbols and bytes of a vocabulary."""
+_LARGE_SCRIPT_COVERAGE = 0.9995
+"""SentencePiece's advice for languages with many characters, such as Chinese and Japanese."""
 
 
 def train_tokenizer(
@@ -56,6 +63,7 @@ def train_tokenizer(
     except RuntimeError as error:
         reason = str(error).rpartition("] ")[2] or "every training line is empty or too long"
         reason = reason.replace(" with --character_coverage option", "")
+        reason = re.sub(r"\b(vocab_size|character_coverage)\b", r"tokenizer.\1", reason)
         raise InputError(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None
@@ -66,6 +74,27 @@ def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[
     """Trains a SentencePiece model on the lines of a file; see ``train_tokenizer``."""
     with text.open(encoding="utf-8", newline="\n") as lines:
         return train_tokenizer((line.removesuffix("\n") for line in lines), config, tags)
+
+
+def fit_to_characters(characters: Counter[str], vocab_size: int) -> tuple[int, float]:
+    """Vocabulary size and character coverage that leave room for subwords of several characters.
+
+    Text of more characters than half of the vocabulary gets SentencePiece's coverage for such
+    languages. A vocabulary that would still be too small is doubled until a quarter is free.
+
+    Args:
+        characters: The characters of the text, with their frequencies.
+        vocab_size: Number of pieces that suits the size of the corpus.
+    """
+    coverage = 1.0 if len(characters) <= vocab_size / 2 else _LARGE_SCRIPT_COVERAGE
+    covered, needed = 0, _SYMBOLS
+    for _, count in characters.most_common():
+        if covered >= coverage * characters.total():
+            break
+        covered, needed = covered + count, needed + 1
+    while needed > 0.75 * vocab_size:
+        vocab_size *= 2
+    return vocab_size, coverage
 
 
 def reservoir_sample(items: Iterable[T], size: int, seed: int) -> list[T]:
