@@ -1,25 +1,18 @@
-"""Work in other processes: a parallel map, with results in order and bounded memory.
-
-Not concurrent.futures: ending its pool waits for messages that a killed process cannot finish. Not
-joblib 1.6: its generators read all input while the consumer is idle.
-"""
+"""Work in other processes: a parallel map, with results in order and bounded memory."""
 
 import multiprocessing
 import os
 import signal
 import sys
-import traceback
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from copy import copy
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from itertools import chain, islice
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
-from queue import SimpleQueue
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import available_cores
@@ -30,11 +23,7 @@ R = TypeVar("R")
 _ITEMS_PER_PROCESS = 2
 """Items in flight for each process: enough to keep it busy, few enough to bound the memory."""
 
-_NICENESS = 10
-"""Niceness of worker processes, some of which run beside training."""
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that workers never receive: the parent handles them and ends its workers."""
+_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def num_workers(configured: int | None) -> int:
@@ -47,7 +36,8 @@ def map_ordered(
 ) -> Generator[R, None, None]:
     """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
-    A single item is processed in this process. Ctrl-C ends the workers at once.
+    A single item is processed in this process. After Ctrl-C, the items that are being processed are
+    finished first.
 
     Args:
         task: A picklable callable; each worker process gets a copy when it starts.
@@ -62,34 +52,15 @@ def map_ordered(
     if processes <= 1 or len(first) < 2:
         yield from map(task, chain(first, items))
         return
-    workers: list[_Worker[T, R]] = []
-    idle = SimpleQueue[_Worker[T, R]]()
-
-    def run(item: T) -> R:
-        worker = idle.get()
-        try:
-            return worker(item)
-        finally:
-            idle.put(worker)
-
-    threads = ThreadPoolExecutor(processes, thread_name_prefix="worker")
     pending: deque[Future[R]] = deque()
-    try:
+    with _pool(task, processes) as pool:
         for item in chain(first, items):
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            if len(workers) < processes:
-                workers.append(_Worker(task))
-                idle.put(workers[-1])
-            pending.append(threads.submit(run, item))
+            with _worker_start():
+                pending.append(pool.submit(_run_task, item))
         while pending:
             yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-        for worker in workers:
-            worker.kill()  # after which no thread waits for it
-        threads.shutdown()
 
 
 def run_in_process(task: Callable[[T], R], item: T) -> R:
@@ -98,78 +69,71 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
     Raises:
         InputError: The process was killed.
     """
-    worker = _Worker(task)
-    try:
-        return worker(item)
-    finally:
-        worker.kill()
-
-
-class _Worker(Generic[T, R]):
-    """A process that runs a task on one item at a time."""
-
-    def __init__(self, task: Callable[[T], R]):
-        context = multiprocessing.get_context("spawn")
-        self._connection, other = context.Pipe()
-        with other:
-            self._process = context.Process(target=_serve, args=(task, other), daemon=True)
-            with _worker_start():
-                self._process.start()
-
-    def __call__(self, item: T) -> R:
+    with _pool(task, 1) as pool:
+        with _worker_start():
+            started = pool.submit(os.getpid)
+        process = started.result()
         try:
-            self._connection.send(item)
-            succeeded, result = self._connection.recv()
-        except (EOFError, OSError):
-            raise InputError(
-                "a worker process was killed: if memory ran out, close other programs, or set a "
-                "smaller data.workers (mt-train); then run the same command again"
-            ) from None
-        if not succeeded:
-            raise result
-        return result
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+            return pool.submit(_run_task, item).result()
+        except KeyboardInterrupt:
+            os.kill(process, signal.SIGKILL)
+            raise
 
 
-def _serve(task: Callable[[Any], Any], connection: Connection) -> None:
-    """Runs a task in a worker process, on the items that the parent sends."""
-    os.nice(_NICENESS)
-    with suppress(EOFError, OSError):  # the parent has ended
-        while True:
-            item = connection.recv()
-            try:
-                reply = True, task(item)
-            except Exception as error:
-                try:
-                    failure = copy(error)  # as unpickling does in the main process
-                except Exception:  # its class cannot be called with the arguments that it keeps
-                    failure = RuntimeError(f"{type(error).__name__}: {error}")
-                failure.add_note(traceback.format_exc())
-                reply = False, failure
-            connection.send(reply)
+@contextmanager
+def _pool(task: Callable[[Any], Any], processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Worker processes that have a task; afterwards they end, once they have done what they do."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, _start_worker, (task,))
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise InputError(
+            "a worker process was killed: if memory ran out, close other programs, or set a "
+            "smaller data.workers (mt-train); then run the same command again"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _start_worker(task: Callable[[Any], Any]) -> None:
+    """Prepares this worker process for its task."""
+    global _task
+    _task = task
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this worker process when its parent is killed; the executor would leave it."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
+
+
+def _run_task(item: Any) -> Any:
+    return _task(item)
+
+
+_task: Callable[[Any], Any]
+"""The task of this worker process."""
 
 
 @contextmanager
 def _worker_start() -> Iterator[None]:
-    """Context in which worker processes start: small, and with ``_SIGNALS`` blocked.
+    """Context in which worker processes start: small, and deaf to Ctrl-C.
 
-    They do not import the main program, which imports PyTorch, and their NumPy starts no threads.
-    They inherit the blocked signals, which could otherwise interrupt their imports.
+    They do not import the main program, which may import PyTorch, or be a script that calls
+    ``train`` without asking whether it is ``__main__``; and their NumPy starts no threads. Ctrl-C
+    is for the parent, which ends its workers; they inherit that it is blocked.
     """
-    resource_tracker.ensure_running()  # its start, which the first worker needs, would unblock them
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    program = sys.modules["__main__"]
+    program, threads = sys.modules["__main__"], os.environ.get(_THREADS)
     sys.modules["__main__"] = ModuleType("__main__")
-    single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    added = {key: value for key, value in single.items() if key not in os.environ}
-    os.environ.update(added)
+    os.environ[_THREADS] = threads or "1"
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         sys.modules["__main__"] = program
-        for key in added:
-            del os.environ[key]
+        if threads is None:
+            del os.environ[_THREADS]
