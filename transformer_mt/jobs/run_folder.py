@@ -3,12 +3,13 @@
 import logging
 import platform
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, reading
 from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.kernels import hardware
 
@@ -130,24 +131,22 @@ def record_end(
 
 def best_score(run_dir: Path) -> float | None:
     """Score of the best validation of a finished run; None if it is not recorded."""
-    with suppress(OSError, ValueError):
-        best = files.read_json(run_dir / run_layout.RUN_INFO, {"end": dict})["end"].get("best")
-        if files.has_types(best, {"score": float}):
-            return float(best["score"])
-    return None
+    best = _read_info(run_dir).get("end", {}).get("best", {})
+    return None if best.get("score") is None else float(best["score"])
 
 
 def _starts(run_dir: Path) -> list[Any]:
-    """The starts recorded so far; a damaged file does not prevent training."""
+    """The starts recorded so far."""
+    return list(_read_info(run_dir).get("starts", []))
+
+
+def _read_info(run_dir: Path) -> dict[str, Any]:
+    """Content of ``run.json``; empty if the run has not started yet."""
     path = run_dir / run_layout.RUN_INFO
-    try:
-        starts: list[Any] = files.read_json(path, {"starts": list})["starts"]
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError):
-        log.warning("%s is damaged and will be replaced", path)
-        return []
-    return starts
+    if not path.exists():
+        return {}
+    with reading(path, remedy="delete it; training does not need it"):
+        return dict(files.read_json(path, {}))
 
 
 def _revision() -> str | None:
@@ -156,7 +155,7 @@ def _revision() -> str | None:
     if not (root / ".git").exists():  # installed, perhaps somewhere inside another repository
         return None
     describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--exclude=*"]
-    with suppress(OSError, subprocess.SubprocessError):  # no git, or a hung file system
-        done = subprocess.run(describe, cwd=root, capture_output=True, text=True, timeout=30)
-        return done.stdout.strip() or None  # none of a checkout owned by another user
-    return None
+    if shutil.which("git") is None:
+        return None
+    done = subprocess.run(describe, cwd=root, capture_output=True, text=True)
+    return done.stdout.strip() or None  # none of a checkout owned by another user

@@ -147,23 +147,21 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with join(device, job.distributed) as world:
         _check_data(job, data, world)
+        if world.is_main:  # the only one that can be expected to see the folder
+            resume.check_data(run_dir, job, data)
         trainer = Trainer(
             job,
             data,
             TranslationValidator(job, data.tokenizer, data.valid, world),
             world,
         )
-        state = None
-        if world.is_main:  # the only one that can be expected to see the folder
-            done, is_trained = trainer.state.step, trainer.is_finished
-            state = resume.check(run_dir, job, data, steps_done=done, is_trained=is_trained)
-        state = world.broadcast_object(state)
-        if state == "finished":
+        is_scored = world.is_main and resume.scores_are_current(run_dir, job, data)
+        if trainer.is_finished and world.broadcast_object(is_scored):
             return _finished_scores(job, data, trainer) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             run_folder.write_start(run_dir, job, data)
-            if state == "new":
+            if trainer.state.step == 0:
                 _warn_about_data(job, data, parameters)
         run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.precision)
         with Trackers(job if world.is_main else None, trainer.state.step) as record:

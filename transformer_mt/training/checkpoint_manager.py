@@ -14,6 +14,7 @@ from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
 from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
+from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
@@ -64,12 +65,20 @@ class CheckpointManager:
 
         Returns:
             The training state, and the metrics of the checkpoint's validation unless it is missing.
+
+        Raises:
+            InputError: There is a model, which a new one would replace, but no checkpoint of it.
         """
         restored: tuple[TrainingState, dict[str, float] | None] = TrainingState(), None
         if self._checkpoints:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, model, optimizer_state)
             restored = TrainingState.from_json(latest.state), latest.validation
+        elif self._world.is_main and (self._run_dir / run_layout.WEIGHTS).exists():
+            raise InputError(
+                f"{self._run_dir} contains a model but no intact checkpoint to resume from: "
+                "choose a different run_dir, or delete that folder"
+            )
         self._world.broadcast([*model.state_dict().values(), *optimizer_state.values()])
         return self._world.broadcast_object(restored)
 

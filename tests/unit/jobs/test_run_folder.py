@@ -69,30 +69,26 @@ def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> Non
         resume.check(tmp_path, different)
 
 
-def test_the_state_of_a_run_folder(tmp_path: Path) -> None:
+def test_scores_are_those_of_the_model_and_the_test_set(tmp_path: Path) -> None:
     scores = tmp_path / run_layout.TEST_SCORES
 
-    def state(job: TrainJob = JOB, data: Any = None, is_trained: bool = True) -> str:
-        return resume.check(tmp_path, job, data or prepared(), steps_done=9, is_trained=is_trained)
+    def are_current(job: TrainJob = JOB, data: Any = None) -> bool:
+        return resume.scores_are_current(tmp_path, job, data or prepared())
 
     assert resume.check(tmp_path, JOB) == "new"
-    (tmp_path / run_layout.WEIGHTS).touch()
     write_started_run(tmp_path)
-    with pytest.raises(InputError, match="a model but no intact checkpoint to resume from"):
-        resume.check(tmp_path, JOB, prepared())
-    assert state() == "started"  # it is not scored yet
-    scores.write_text(to_json([SCORE])[:-9])  # damaged
-    assert state() == "started"
+    (tmp_path / run_layout.WEIGHTS).touch()
+    assert resume.check(tmp_path, JOB) == "started"
+    assert not are_current()  # it is not scored yet
     scores.write_text(to_json([SCORE]))
-    assert state() == "finished"
-    assert state(is_trained=False) == "started"
-    assert state(replace(JOB, decode=replace(JOB.decode, beam_size=8))) == "started"
-    assert state(data=prepared("test")) == "started"
+    assert are_current()
+    assert not are_current(replace(JOB, decode=replace(JOB.decode, beam_size=8)))
+    assert not are_current(data=prepared("test"))
     without_test = SimpleNamespace(fingerprints=FINGERPRINTS | {"test": "none"}, test=[])
-    assert state(data=without_test) == "finished"
+    assert are_current(data=without_test)
     (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')
-    with pytest.raises(InputError, match=r"cleaning\.json is damaged: delete it"):
-        state()
+    with pytest.raises(InputError, match=r"cleaning\.json is damaged: .*; delete it"):
+        are_current()
 
 
 @pytest.mark.parametrize("name", [*run_layout.WRITTEN, "data/valid.en", "data/test.de"])
@@ -133,14 +129,14 @@ def test_other_data_are_refused(
     cleaning = replace(JOB.data.cleaning, drop_held_out=drop_held_out)
     job = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
     write_started_run(tmp_path, job)
-    assert resume.check(tmp_path, job, prepared()) == "started"
+    resume.check_data(tmp_path, job, prepared())
     with pytest.raises(InputError, match=remedy) as refused:
-        resume.check(tmp_path, job, prepared(*changed))
+        resume.check_data(tmp_path, job, prepared(*changed))
     assert f"changed since {tmp_path} was started: " in str(refused.value)
     data = prepared()
     del data.fingerprints["sources"]  # as if weights no longer applied
     with pytest.raises(InputError, match="number of pairs of a source"):
-        resume.check(tmp_path, job, data)
+        resume.check_data(tmp_path, job, data)
 
 
 COMMIT = """
@@ -189,14 +185,10 @@ def test_every_start_is_kept(
     assert caplog.messages[0].startswith(about)
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"starts": 3}', b"\xff"])
-def test_damaged_file_is_replaced(
-    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "run.json").write_bytes(content)
-    run_folder.record_start(tmp_path, CPU, 1, 7, "bf16")
-    assert [start["step"] for start in starts(tmp_path)] == [7]
-    assert "run.json is damaged" in caplog.messages[0]
+def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(b"{")
+    with pytest.raises(InputError, match=r"run\.json is damaged: .*; delete it"):
+        run_folder.record_start(tmp_path, CPU, 1, 7, "fp32")
 
 
 def test_the_devices_of_all_ranks(

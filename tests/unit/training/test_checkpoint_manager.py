@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
+from transformer_mt.errors import InputError
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
@@ -143,6 +144,12 @@ def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Pa
     one.close()
     found = ckpt.valid_checkpoints(tmp_path)
     assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
+
+
+def test_a_model_without_a_checkpoint_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(InputError, match="a model but no intact checkpoint to resume from"):
+        manager(tmp_path).restore(nn.Linear(1, 1), {})
 
 
 def test_training_continues_while_a_checkpoint_is_written(
