@@ -1,6 +1,7 @@
 """Our vocabulary as a ``MarianTokenizer`` of transformers, which splits text by SentencePiece.
 
-The only difference is tabs and line breaks of other scripts within a line: here they are spaces.
+The only differences are within a line: here, tabs and line breaks of other scripts are spaces, and
+marks of no width that the training text lacked are left out.
 
 One SentencePiece model for both languages keeps our ids. Two get Marian's: ``</s>``, ``<unk>``, the
 pieces, and last ``<pad>``, with which the decoder starts: it is our ``<s>``. Our own ``<pad>``,
