@@ -57,15 +57,14 @@ def reading(
         yield place
     except expected as error:
         if isinstance(error, OSError) and error.strerror:
-            message = f"cannot read {place}: {error.strerror}"
+            message, remedy = f"cannot read {place}: {error.strerror}", ""
         elif isinstance(error, UnicodeDecodeError):
             byte = f"byte 0x{error.object[error.start]:02X} at position {error.start + 1}"
             message = f"{place} is not valid UTF-8 ({byte}): convert it, e.g. "
             message += "iconv -f latin1 -t utf-8"
         else:
             message = f"{place} is damaged: {first_line(error)}"
-            message += f"; {remedy}" if remedy else ""
-        raise InputError(message) from error
+        raise InputError(f"{message}; {remedy}" if remedy else message) from error
 
 
 @contextmanager

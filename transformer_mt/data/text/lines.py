@@ -64,7 +64,9 @@ def read_lines(path: str | Path) -> Iterator[str]:
     Raises:
         InputError: The file cannot be opened, is damaged, or is not UTF-8.
     """
-    with open_binary(path) as stream, reading(path) as place:
+    suffixes = ", ".join(COMPRESSED)
+    remedy = f"if it is compressed, its name must end in one of {suffixes}"
+    with open_binary(path) as stream, reading(path, remedy=remedy) as place:
         for place.line, line in enumerate(raw_lines(stream, str(path)), 1):
             yield line.decode()
 

@@ -119,7 +119,7 @@ def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
 def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two fields of a JSON-lines file."""
     columns = source.columns(src_lang, tgt_lang)
-    with reading(source.name) as place:
+    with reading(source.name, remedy="correct or delete the line") as place:
         for place.line, line in enumerate(read_lines(source.name), 1):
             if is_blank(line):
                 continue
