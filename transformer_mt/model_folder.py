@@ -145,20 +145,11 @@ def load_model(
     """
     import torch
 
-    from transformer_mt.checkpoint import load_weights, open_checkpoint, steps
+    from transformer_mt.checkpoint import load_weights
     from transformer_mt.model.transformer import Transformer
 
     tokenizer, job = loaded or load_tokenizer(folder)
-    place = folder if step is None else open_checkpoint(folder, step).path
-    weights = place / run_layout.WEIGHTS
-    if not weights.exists():
-        saved = steps(folder)
-        because = (
-            f": copy it again, or set step={saved[-1]} to use a checkpoint"
-            if saved
-            else " yet: its training has not reached the first checkpoint"
-        )
-        raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
+    weights = find_weights(folder, step)
     with torch.device("meta"):
         model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
     load_weights(model, weights)
@@ -168,3 +159,27 @@ def load_model(
                 f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
             )
     return model.eval(), tokenizer, job
+
+
+def find_weights(folder: Path, step: int | None = None) -> Path:
+    """The file of a folder's final weights or, with ``step``, of a checkpoint's.
+
+    Raises:
+        InputError: There is no such checkpoint, or there are no final weights.
+    """
+    if step is not None:
+        from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
+
+        return open_checkpoint(folder, step).path / run_layout.WEIGHTS
+    weights = folder / run_layout.WEIGHTS
+    if not weights.exists():
+        from transformer_mt.checkpoint import steps
+
+        saved = steps(folder)
+        because = (
+            f": copy it again, or set step={saved[-1]} to use a checkpoint"
+            if saved
+            else " yet: its training has not reached the first checkpoint"
+        )
+        raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
+    return weights

@@ -63,8 +63,7 @@ class Translation:
     pieces: list[str] = field(default_factory=list)
     """The tokens and, after each part of the line, an end symbol."""
     piece_log_probs: list[float] = field(default_factory=list)
-    """Log-probability of each piece; empty if not requested, or if CTranslate2 translated in
-    another type than float32."""
+    """Log-probability of each piece; empty if CTranslate2 translated, which has none."""
     alignment: list[tuple[int, int]] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
     are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""

@@ -143,7 +143,7 @@ def build(name: str, folder: Path, beam_size: int, singly: bool, scratch: Path) 
     engine, compute_type = OURS[name]
     search = {"beam_size": beam_size, "length_penalty": LENGTH_PENALTY}
     request = EngineRequest.open(folder, search=search, device="cpu", compute_type=compute_type)
-    translator = Translator.open(request, engine, token_scores=False)
+    translator = Translator.open(request, engine)
 
     def run(lines: Lines) -> tuple[list[str], int]:
         found = [best[0] for best in translator.translate_nbest(lines, 1)]

@@ -134,7 +134,7 @@ def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path:
 
 def test_long_lines_alignments_and_prefixes(trained: Path) -> None:
     words = list(WORDS) * 4
-    translator = Translator.load(trained, device="cpu", max_source_tokens=8)
+    translator = Translator.load(trained, device="cpu", engine="torch", max_source_tokens=8)
     ((best,),) = translator.translate_nbest([">>fra<< " + " ".join(words)], 1, align=True)
     assert translator.cut_lines == 1
     assert set(best.text.split()) <= lexicon(1)  # every part has the tag

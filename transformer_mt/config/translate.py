@@ -124,7 +124,8 @@ class TranslateJob(Checked):
     engine: str = one_of("auto", ENGINES)
     """Translate with CTranslate2, which is faster on a CPU, or with PyTorch; auto chooses. ``auto``
     chooses CTranslate2 on a CPU where it is installed and supports the model and the settings, and
-    otherwise torch; their translations are the same, apart from ties and rounding."""
+    otherwise torch; their translations are the same, apart from ties, rounding, and lines that
+    reach their maximum length."""
     compute_type: str = one_of(*COMPUTE_TYPES)
     """Compute in float32, or faster and less precisely; auto takes bfloat16 on GPUs that have it,
     else float32. ``fast`` uses int8 where CTranslate2 supports the job, otherwise bfloat16 where

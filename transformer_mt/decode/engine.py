@@ -29,9 +29,14 @@ SINUSOIDS = 2048
 """Number of sinusoidal positions of a model converted to CTranslate2; the model itself has no
 limit. The longest sequence, start or end symbol included, that CTranslate2 translates."""
 
+NAN_MESSAGE = (
+    "the model's output is not a number: its weights are damaged, or its training diverged: copy "
+    "the model again, or use another checkpoint (step=N)"
+)
+
 
 class UnavailableError(InputError):
-    """An engine cannot do a job on this machine, which another engine may be able to do."""
+    """An engine cannot do a job, which another engine may be able to do."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,15 @@ class Hypothesis:
     score: float
     """``log_prob`` divided by the length penalty; hypotheses are ranked by it."""
     token_log_probs: list[float] = field(default_factory=list)
-    """Terms of ``log_prob``, the end symbol's last; empty if the engine did not provide them."""
+    """Terms of ``log_prob``, the end symbol's last; empty with CTranslate2."""
 
 
 class Engine(Protocol):
-    """Translates, scores and aligns token sequences; registered in ``registries.ENGINES``."""
+    """Translates, scores and aligns token sequences; registered in ``registries.ENGINES``.
+
+    PyTorch's search is the reference. CTranslate2 searches in its own way, and does nothing else:
+    prefixes, scores and alignments raise ``UnavailableError``.
+    """
 
     name: str
     """Name in the registry, as in ``engine=NAME``."""
@@ -65,8 +74,6 @@ class Engine(Protocol):
         sources: Sequence[list[int]],
         nbest: int,
         prefixes: Sequence[Sequence[int]] | None = None,
-        *,
-        token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
         """Translates sentences with the settings of the engine's ``DecodeConfig``.
 
@@ -75,7 +82,6 @@ class Engine(Protocol):
             nbest: Number of hypotheses to return for each sentence; at most ``beam_size``, unless
                 they are samples.
             prefixes: Token ids that each translation begins with; may be empty.
-            token_scores: Whether ``Hypothesis.token_log_probs`` is needed.
 
         Returns:
             For each sentence, up to ``nbest`` hypotheses, best first, and at least one.
@@ -118,17 +124,22 @@ def max_tokens(config: ModelConfig) -> int:
     return config.max_positions - 1 if config.positions == "learned" else sys.maxsize
 
 
-def max_output_tokens(config: DecodeConfig, source: Sequence[int], max_tokens: int) -> int:
+def max_output_tokens(config: DecodeConfig, source_length: int, max_tokens: int) -> int:
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
-    limit = max(len(source) + config.max_extra_tokens, config.min_length)
+    limit = max(source_length + config.max_extra_tokens, config.min_length)
     return min(limit, config.max_length or limit, max_tokens)
+
+
+def unsupported_shape(config: ModelConfig) -> list[str]:
+    """What CTranslate2 does not support about the shape of a model, in words."""
+    return [
+        f"model.{name}={size} (not d_model / num_heads = {config.d_model} / {config.num_heads})"
+        for name, size in (("d_k", config.key_size), ("d_v", config.value_size))
+        if size * config.num_heads != config.d_model
+    ]
 
 
 def check_supported(config: ModelConfig) -> None:
     """Raises ``UnavailableError`` if CTranslate2 does not support the shape of a model."""
-    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
-        if size * config.num_heads != config.d_model:
-            raise UnavailableError(
-                f"CTranslate2 does not support this model: model.{name}={size} is not d_model / "
-                f"num_heads = {config.d_model} / {config.num_heads}; translate with engine=torch"
-            )
+    if unsupported := unsupported_shape(config):
+        raise UnavailableError(f"CTranslate2 does not support {', '.join(unsupported)}")

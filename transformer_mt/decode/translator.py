@@ -48,7 +48,6 @@ class Translator:
         tokenizer: The vocabulary of the engine's model.
         normalizer: Normalisation of the model's training text, applied to the lines too.
         config: Search settings of the engine.
-        token_scores: Whether to fill ``Translation.piece_log_probs`` if this takes extra time.
     """
 
     def __init__(
@@ -57,12 +56,9 @@ class Translator:
         tokenizer: Tokenizer,
         normalizer: Normalizer,
         config: DecodeConfig,
-        *,
-        token_scores: bool = True,
     ):
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
-        self._token_scores = token_scores
         self._max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
@@ -88,7 +84,9 @@ class Translator:
             folder: The ``run_dir`` of a training run, or ``hf://ORG/NAME[@REVISION]``: a repository
                 of the Hugging Face Hub, which is downloaded.
             device: ``auto``, ``cpu`` or ``cuda``.
-            engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``.
+            engine: As in ``mt-translate``: ``torch``, ``ctranslate2`` or ``auto``. Prefixes,
+                alignments, scores of given translations and ``Translation.piece_log_probs`` need
+                ``torch``.
             compute_type: As in ``mt-translate``: ``auto`` is bfloat16 on a GPU that has it,
                 otherwise float32; ``fast`` is int8 where CTranslate2 does the job.
             step: Step of the checkpoint to load; None loads the final, averaged weights.
@@ -113,16 +111,13 @@ class Translator:
         return cls.open(request, engine)
 
     @classmethod
-    def open(
-        cls, request: EngineRequest, engine: str = "auto", *, token_scores: bool = True
-    ) -> "Translator":
+    def open(cls, request: EngineRequest, engine: str = "auto") -> "Translator":
         """A translator with the requested engine; see ``open_engine`` for the errors."""
         return cls(
             open_engine(engine, request),
             request.tokenizer,
             Normalizer.of(request.trained.data),
             request.config,
-            token_scores=token_scores,
         )
 
     @classmethod
@@ -146,7 +141,7 @@ class Translator:
         See ``with_tag`` for the tag, and ``translate_nbest`` for the errors.
         """
         lines = self.with_tag(lines, tag)
-        return [best[0].text for best in self.translate_nbest(lines, 1, token_scores=False)]
+        return [best[0].text for best in self.translate_nbest(lines, 1)]
 
     def with_tag(self, lines: Sequence[str], tag: str | None) -> list[str]:
         """The lines with a tag of the model's vocabulary, such as ``<2fr>``, before each.
@@ -180,7 +175,6 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         align: bool = False,
-        token_scores: bool | None = None,
     ) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
@@ -192,12 +186,11 @@ class Translator:
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
             align: Whether to align the words of translations with those of the line.
-            token_scores: Overrides the setting of the same name of this translator.
 
         Raises:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
                 has characters outside its vocabulary, or a text has a surrogate, which is not a
-                character.
+                character; or the engine supports no prefixes or no alignment.
             TypeError: ``lines`` is a single string, or has a line that is not a string.
         """
         self._config.check_nbest(nbest)
@@ -219,7 +212,6 @@ class Translator:
             sources,
             nbest,
             None if prefixes is None else list(map(self._encode_prefix, parts)),
-            token_scores=self._token_scores if token_scores is None else token_scores,
         )
         links: Iterator[list[Link] | None] = repeat(None)
         if align:

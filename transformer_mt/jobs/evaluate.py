@@ -91,13 +91,14 @@ class Evaluator:
                 device=job.device,
                 compute_type=job.compute_type,
                 step=job.step,
+                needs=["metrics=[ppl]"] if "ppl" in (job.metrics or []) else [],
             )
         check_outputs({key: getattr(job, key) for key in job.outputs}, inputs)
         if "comet" in (job.metrics or []):
             comet_command()
         self.translator: Translator | None = None
         if self._request is not None:
-            self.translator = Translator.open(self._request, job.engine, token_scores=False)
+            self.translator = Translator.open(self._request, job.engine)
 
     def run(self) -> Iterator[str]:
         """Scores and reports what the job asks for; yields what there is to print."""

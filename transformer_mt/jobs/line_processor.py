@@ -87,6 +87,10 @@ class LineProcessor:
                 "the file afterwards"
             )
         aligned = "prefix" if job.prefix else "score" if job.score else None
+        needs = [key for key in ("prefix", "score", "alignment") if getattr(job, key)]
+        # Markup is placed by word alignment.
+        needs += [f"markup={job.markup}"] * (job.markup != "text")
+        needs += [] if document is None else [f"format={job.document_format}"]
         self._job = job
         self._request = request = EngineRequest.open(
             job.model,
@@ -95,7 +99,8 @@ class LineProcessor:
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,
-            given=[] if aligned is None else [aligned],
+            needs=needs,
+            token_scores=job.format == "jsonl",
             cache_dir=job.cache_dir,
         )
         if job.output is not None:
@@ -105,7 +110,7 @@ class LineProcessor:
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
         request.config.check_nbest(job.nbest)
-        self._translator = Translator.open(request, job.engine, token_scores=job.format == "jsonl")
+        self._translator = Translator.open(request, job.engine)
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
         self._wrapped: LineTranslator = self._translator

@@ -17,12 +17,17 @@ from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
-from transformer_mt.decode.engine import Engine, UnavailableError, check_supported
+from transformer_mt.decode.engine import SINUSOIDS, Engine, UnavailableError, unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.model_folder import load_model, load_tokenizer, locate, read_config
+from transformer_mt.model_folder import (
+    find_weights,
+    load_model,
+    load_tokenizer,
+    locate,
+    read_config,
+)
 from transformer_mt.registries import ENGINES
-from transformer_mt.run_layout import WEIGHTS
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -49,8 +54,10 @@ class EngineRequest:
     """Step of the checkpoint whose weights to use; None for the folder's final weights."""
     ensemble: Sequence[Path]
     """Folders of further models, whose probabilities are averaged with the first one's."""
-    given: Sequence[str]
-    """Settings that give (parts of) translations: ``prefix``, ``score``."""
+    needs: Sequence[str]
+    """Settings of the caller that only PyTorch supports: ``prefix``, ``score``, ``alignment``."""
+    token_scores: bool
+    """Whether log-probabilities of tokens are wanted, which ``auto`` then takes PyTorch for."""
     cache_dir: str
     """Stores a converted model that cannot be stored in its folder."""
 
@@ -64,7 +71,8 @@ class EngineRequest:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
-        given: Sequence[str] = (),
+        needs: Sequence[str] = (),
+        token_scores: bool = False,
         cache_dir: str = TrainJob.cache_dir,
     ) -> "EngineRequest":
         """Reads the configuration and the vocabulary of a model.
@@ -76,7 +84,8 @@ class EngineRequest:
             compute_type: As in ``mt-translate``.
             step: Step of the checkpoint whose weights to use; None for the final weights.
             ensemble: Further models, with the same vocabulary; probabilities are averaged.
-            given: Settings that give (parts of) translations: ``prefix``, ``score``.
+            needs: Settings of the caller that only PyTorch supports, such as ``alignment``.
+            token_scores: Whether log-probabilities of tokens are wanted.
             cache_dir: Stores a converted model that cannot be stored in its folder.
 
         Raises:
@@ -96,7 +105,8 @@ class EngineRequest:
             compute_type=compute_type,
             step=step,
             ensemble=others,
-            given=given,
+            needs=needs,
+            token_scores=token_scores,
             cache_dir=cache_dir,
         )
 
@@ -119,28 +129,17 @@ class EngineRequest:
     @cached_property
     def checksums(self) -> list[str]:
         """SHA-256 of each model: of its weights, its vocabulary and its shape."""
-        folders = [self.folder, *self.ensemble]
-        places = [*folders]
-        if self.step is not None:
-            from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
-
-            places[0] = open_checkpoint(self.folder, self.step).path
         checksums = []
-        for folder, place in zip(folders, places, strict=True):
-            trained = self.trained if folder == self.folder else read_config(folder)
-            path = place / WEIGHTS
-            try:
-                weights = files.sha256(path)
-            except OSError:
-                assert self.models  # loading them explains what is wrong
-                raise
+        for number, folder in enumerate((self.folder, *self.ensemble)):
+            trained = read_config(folder) if number else self.trained
+            weights = files.sha256(find_weights(folder, None if number else self.step))
             parts = [weights, vocabulary_checksum(folder), asdict(trained.model)]
             checksums.append(hashlib.sha256(json.dumps(parts).encode()).hexdigest())
         return checksums
 
     @property
     def torch_only(self) -> list[str]:
-        """The settings in use that CTranslate2 does not support.
+        """The settings in use, and properties of the model, that CTranslate2 does not support.
 
         One of them is ``step``: a folder holds the conversion of one set of weights, which would be
         overwritten at each change.
@@ -148,12 +147,15 @@ class EngineRequest:
         used = {
             "step": self.step is not None,
             "ensemble": bool(self.ensemble),
-            **dict.fromkeys(self.given, True),
             "min_length": self.config.min_length > 0,
             "no_repeat_ngram": self.config.no_repeat_ngram > 0,
             "sampling": self.config.sampling,
+            f"max_source_tokens={self.config.max_source_tokens}": (
+                self.config.max_source_tokens >= SINUSOIDS
+            ),
         }
-        return [key for key, is_used in used.items() if is_used]
+        used_keys = [key for key, is_used in used.items() if is_used]
+        return [*self.needs, *used_keys, *unsupported_shape(self.trained.model)]
 
 
 def _pick_device(name: str) -> str:
@@ -221,14 +223,13 @@ def _by_preference(request: EngineRequest) -> list[str]:
     single lines and for small models (``scripts/bench/RESULTS.md``), and on a GPU it needs CUDA
     libraries other than torch's. Otherwise it is PyTorch.
     """
-    if request.torch_only or request.compute_type in ("bfloat16", "float16"):
+    compute_type = request.compute_type
+    if request.torch_only or compute_type in ("bfloat16", "float16"):
         return ["torch"]
-    if request.compute_type == "int8":
+    if compute_type == "int8":
         return ["ctranslate2"]
-    if request.device != "cpu" or find_spec("ctranslate2") is None:
+    if request.token_scores and compute_type != "fast":
         return ["torch"]
-    try:
-        check_supported(request.trained.model)
-    except UnavailableError:
+    if request.device != "cpu" or find_spec("ctranslate2") is None:
         return ["torch"]
     return ["ctranslate2", "torch"]

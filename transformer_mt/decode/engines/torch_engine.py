@@ -14,6 +14,7 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
 from transformer_mt.decode.engine import (
     CPU_BATCH_TOKENS,
+    NAN_MESSAGE,
     Hypothesis,
     Link,
     TokenPair,
@@ -24,7 +25,7 @@ from transformer_mt.decode.engine import (
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.step_function import NAN_MESSAGE, ConstrainedStep, StepFunction
+from transformer_mt.decode.search.step_function import ConstrainedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.model.attention_maps import cross_attention_maps
@@ -128,12 +129,10 @@ class TorchEngine:
         sources: Sequence[list[int]],
         nbest: int,
         prefixes: Sequence[Sequence[int]] | None = None,
-        *,
-        token_scores: bool = True,
     ) -> list[list[Hypothesis]]:
-        """See ``Engine``; the scores of tokens are always there."""
+        """See ``Engine``."""
         config, device = self._config, self.device
-        limits = [max_output_tokens(config, source, self.max_tokens) for source in sources]
+        limits = [max_output_tokens(config, len(source), self.max_tokens) for source in sources]
         if prefixes is not None:
             limits = list(map(max, limits, map(len, prefixes)))
         beams = nbest if config.sampling else config.beam_size
@@ -319,9 +318,9 @@ def word_alignment(
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
-def build(request: EngineRequest, *, compute_type: str | None = None) -> TorchEngine:
-    """Builds the PyTorch engine, for another type than the requested one if it is given."""
-    compute_type = compute_type or request.compute_type
+def build(request: EngineRequest) -> TorchEngine:
+    """Builds the PyTorch engine."""
+    compute_type = request.compute_type
     if compute_type == "int8":
         because = f", which does not support {', '.join(request.torch_only)}"
         raise InputError(

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transformer_mt.decode.engine import Hypothesis, length_penalty
+from transformer_mt.decode.engine import NAN_MESSAGE, Hypothesis, length_penalty
 from transformer_mt.decode.search.cuda_graphs import CudaGraphStep
-from transformer_mt.decode.search.step_function import NAN_MESSAGE, StepFunction
+from transformer_mt.decode.search.step_function import StepFunction
 from transformer_mt.errors import InputError
 
 

@@ -12,11 +12,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-NAN_MESSAGE = (
-    "the model's output is not a number: its weights are damaged, or its training diverged: copy "
-    "the model again, or use another checkpoint (step=N)"
-)
-
 
 class StepFunction(Protocol):
     """One decoding step of a model, with its incremental state."""

@@ -63,12 +63,18 @@ def choose(
         compute_type: str = "auto",
         device: str = "cpu",
         model: ModelConfig = JOB.model,
+        token_scores: bool = False,
         **settings: Any,
     ) -> tuple[str, list[str]]:
-        ensemble = settings.pop("ensemble", ())
+        given = {key: settings.pop(key) for key in ("ensemble", "needs") if key in settings}
         model_folder.write_config(tmp_path, replace(JOB, model=model))
         request = EngineRequest.open(
-            tmp_path, search=settings, ensemble=ensemble, device=device, compute_type=compute_type
+            tmp_path,
+            search=settings,
+            device=device,
+            compute_type=compute_type,
+            token_scores=token_scores,
+            **given,
         )
         caplog.clear()
         opened = open_engine(engine, request)
@@ -138,15 +144,27 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
         choose("torch", "float16")
     with pytest.raises(InputError, match="compute_type=int8 needs engine=ctranslate2: set"):
         choose("torch", "int8")
-    for settings in ({"min_length": 2}, {"sampling": True}, {"ensemble": [Path("other")]}):
+    for name, settings in (
+        ("min_length", {"min_length": 2}),
+        ("sampling", {"sampling": True}),
+        ("ensemble", {"ensemble": [Path("other")]}),
+        ("max_source_tokens=2048", {"max_source_tokens": 2048}),
+        ("alignment", {"needs": ["alignment"]}),
+        (r"model\.d_k=5", {"model": replace(JOB.model, d_k=5)}),
+    ):
         assert choose(**settings)[0] == "torch float32"
-        (name,) = settings
         with pytest.raises(InputError, match=f"does not support {name}"):
             choose("ctranslate2", **settings)
         with pytest.raises(InputError, match=f"int8 .* does not support {name}"):
             choose(compute_type="int8", **settings)
-    odd = replace(JOB.model, d_k=5)
-    assert choose(model=odd) == ("torch float32", [])
+
+
+@needs_ctranslate2
+def test_log_probabilities_of_tokens_are_pytorch_s(choose: Any) -> None:
+    """They choose it unless something else was asked for."""
+    assert choose(token_scores=True)[0] == "torch float32"
+    assert choose(compute_type="fast", token_scores=True)[0] == "ct2 int8"
+    assert choose("ctranslate2", token_scores=True)[0] == "ct2 float32"
 
 
 def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
