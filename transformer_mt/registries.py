@@ -87,6 +87,7 @@ METRICS: Registry = {
     "chrf": "transformer_mt.evaluation.metrics:chrf",
     "chrf++": "transformer_mt.evaluation.metrics:chrf_plus_plus",
     "ter": "transformer_mt.evaluation.metrics:ter",
+    "paper": "transformer_mt.evaluation.metrics:PaperBLEU",
 }
 """``metrics`` of mt-eval that compare texts. Functions of the target language that return a metric
 of sacreBLEU."""
@@ -99,11 +100,6 @@ SOURCE_METRICS: Registry = {
 
 VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
-
-PROTOCOLS: Registry = {
-    "paper": "transformer_mt.evaluation.metrics:paper_bleu",
-}
-"""``protocols`` of mt-eval: kinds of BLEU, as functions like those of ``METRICS``."""
 
 REPORTS: Registry = {
     "robustness": "transformer_mt.contrib.robustness.noise_scores:show_robustness",

@@ -25,7 +25,6 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
     "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),
-    "PROTOCOLS": lambda name: EvaluateJob(model="x", protocols=[name]),
     "EXPORT_FORMATS": lambda name: ExportJob(model="x", output="y", format=name),
 }
 PATHS = sorted(

@@ -14,7 +14,7 @@ from transformer_mt.config.checks import (
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.errors import UsageError
 from transformer_mt.files import expand_user
-from transformer_mt.registries import ENGINES, METRICS, PROTOCOLS, SOURCE_METRICS
+from transformer_mt.registries import ENGINES, METRICS, SOURCE_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -54,13 +54,12 @@ class EvaluateJob(Checked):
     """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
     own."""
     tgt_lang: str | None = None
-    """Language of the hypotheses, such as ``de``; adds BLEU by the paper's protocol."""
+    """Language of the hypotheses, such as ``de``; adds the metric ``paper``."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
-    """Compute these metrics. null: bleu, chrf and ter. ``ppl`` is the perplexity of the references
-    under the model, per subword; if nothing else is asked for, nothing is translated."""
-    protocols: list[str] | None = one_of(PROTOCOLS, default=None)
-    """Add BLEU by other protocols, on their own scales. null: chosen to fit the language.
-    ``paper``: tokenised, compounds split (Table 2)."""
+    """Compute these metrics. null: bleu, chrf and ter, and paper for a known language with spaces
+    between words. ``paper`` is BLEU on tokens with compounds split, as in the paper's Table 2.
+    ``ppl`` is the perplexity of the references under the model, per subword; if nothing else is
+    asked for, nothing is translated."""
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
@@ -147,8 +146,8 @@ class EvaluateJob(Checked):
             f"testset={self.testset} exists for several language pairs: set langs=SRC-TGT",
         )
         require(
-            not self.protocols or bool(self.tgt_lang) or bool(self.langs),
-            "protocols depend on the language of the hypotheses: set it, e.g. tgt_lang=de",
+            "paper" not in (self.metrics or []) or bool(self.tgt_lang) or bool(self.langs),
+            "metrics: paper depends on the language of the hypotheses: set it, e.g. tgt_lang=de",
         )
         require(
             "comet" not in (self.metrics or []) or bool(self.source) or bool(self.testset),

@@ -1,30 +1,19 @@
 """Evaluation of one or several systems on one test set, each compared with the first."""
 
-import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
-from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources import testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.metrics import Statistics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
-from transformer_mt.kernels.hardware import available_cores
-
-_WORTH_WORKERS = 1000
-"""Translations that take longer to score than worker processes take to start, about a second."""
-_CHUNK = 100
-"""Lines that a worker process gets at a time, which keep it busy for up to a second (TER)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,21 +49,17 @@ def load_testset(name: str, langs: str) -> TestSet:
 class ScoreSettings:
     """Metrics and tests to compute: the settings of ``mt-eval`` of the same names."""
 
-    metrics: Sequence[str] = metrics.DEFAULT
-    protocols: Sequence[str] | None = None
+    metrics: Sequence[str] | None = None
     tgt_lang: str | None = None
     bootstrap: int = 0
 
     @property
-    def names(self) -> list[str]:
-        """Names of all metrics and protocols, for ``make_metric``."""
-        protocols = self.protocols
-        if protocols is None:
-            protocols = metrics.default_protocols(self.tgt_lang)
-        return [*self.metrics, *protocols]
+    def names(self) -> Sequence[str]:
+        """Names of all metrics, for ``make_metric``."""
+        return metrics.default(self.tgt_lang) if self.metrics is None else self.metrics
 
     def metric(self, name: str) -> Metric:
-        """A metric or protocol for the target language; see ``make_metric``."""
+        """A metric for the target language; see ``make_metric``."""
         return metrics.make_metric(name, self.tgt_lang)
 
 
@@ -101,7 +86,7 @@ class Evaluation:
     @property
     def has_tests(self) -> bool:
         """Whether the systems were compared by paired tests."""
-        return bool(len(self.systems) > 1 and self.settings.metrics and self.settings.bootstrap)
+        return bool(len(self.systems) > 1 and self.settings.names and self.settings.bootstrap)
 
 
 def evaluate_systems(
@@ -112,8 +97,8 @@ def evaluate_systems(
     If lines of the test set have tags, the lines of each tag are scored apart.
 
     Raises:
-        InputError: The numbers of lines differ, there is nothing to score, a metric is not
-            available here, or a worker process was killed.
+        InputError: The numbers of lines differ, there is nothing to score, or a metric is not
+            available here.
     """
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.references})
@@ -122,13 +107,11 @@ def evaluate_systems(
         for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
     ]
     groups = list(_groups(evaluated, test, settings))
-    translations = sum(map(len, systems.values()))
-    workers = available_cores() if translations >= _WORTH_WORKERS else 0
-    for scores in _scores(groups, workers):
-        for system, score in zip(evaluated, scores, strict=True):
-            system.scores.append(score)
-    words = not {"bleu", "ter"}.isdisjoint(settings.metrics)
+    words = not {"bleu", "ter"}.isdisjoint(settings.names)
     for group in groups:
+        for metric in group.settings.names:
+            for system, score in zip(evaluated, _scores(group, metric), strict=True):
+                system.scores.append(score)
         about = "" if len(groups) == 1 and not group.tag else f"{group.tag or 'no tag'}: "
         for system, (_, lines) in zip(evaluated, group.systems, strict=True):
             messages = diagnose(
@@ -167,53 +150,26 @@ def _groups(systems: Sequence[System], test: TestSet, settings: ScoreSettings) -
         )
 
 
-def _scores(groups: Sequence[_Group], workers: int) -> Iterator[list[Score]]:
-    """Scores of all systems by each metric of each group, computed by worker processes.
-
-    The statistics of every line are computed once, first: scores, intervals and tests need no more.
-    """
-    tasks = [(group, metric) for group in groups for metric in group.settings.names]
-    chunks = [
-        partial(
-            metrics.line_statistics,
-            metric,
-            group.settings.tgt_lang,
-            lines[i : i + _CHUNK],
-            [text[i : i + _CHUNK] for text in group.references],
-        )
-        for group, metric in tasks
-        for _, lines in group.systems
-        for i in range(0, len(lines), _CHUNK)
-    ]
-    computed = chain.from_iterable(list(map_ordered(operator.call, chunks, workers)))
-    comparisons = []
-    for group, metric in tasks:
-        statistics = [list(islice(computed, len(lines))) for _, lines in group.systems]
-        comparisons.append(partial(_compare, group, metric, statistics))
-    settings, systems = groups[0].settings, groups[0].systems
-    tested = len(systems) > 1 and settings.bootstrap
-    return map_ordered(operator.call, comparisons, workers if tested else 0)
-
-
-def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> list[Score]:
-    """Scores of all systems by one metric; but for protocols, each is compared with the first.
+def _scores(group: _Group, name: str) -> list[Score]:
+    """Scores of all systems by one metric; with resamples, each is compared with the first.
 
     The p-values are sacreBLEU's, but for equal scores, where p is 1: sacreBLEU counts the resamples
     whose difference is greater than the observed one, and reports p = 0.001 for identical systems.
     """
     settings = group.settings
-    scorer = metrics.metric_of_statistics(metric, settings.tgt_lang, len(group.references))
-    scores = [make_score(scorer, lines, tag=group.tag) for lines in statistics]
-    named: list[tuple[str, Any]] = [
-        (name, lines) for (name, _), lines in zip(group.systems, statistics, strict=True)
+    metric = settings.metric(name)
+    scores = [
+        make_score(metric, lines, group.references, tag=group.tag) for _, lines in group.systems
     ]
     if not settings.bootstrap:
         return scores
-    # It gives intervals, also for one system.
-    signatures, outcome = PairedTest(named, {metric: scorer}, None, "bs", settings.bootstrap)()
-    ((name, signature),) = signatures.items()
-    results: list[Any] = outcome[name]
-    compared = len(named) > 1 and metric in settings.metrics
+    # It gives intervals, also for one system, and unlike sacreBLEU's ``--confidence`` also where no
+    # n-gram matches.
+    named: list[Any] = group.systems
+    test = PairedTest(named, {name: metric}, group.references, "bs", settings.bootstrap)
+    signatures, outcome = test()
+    ((called, signature),) = signatures.items()
+    results: list[Any] = outcome[called]
     for i, result in enumerate(results):
         scores[i] = replace(
             scores[i],
@@ -221,7 +177,7 @@ def _compare(group: _Group, metric: str, statistics: Sequence[Statistics]) -> li
             mean=float(result.mean),
             confidence=float(result.ci),
         )
-        if compared and i > 0:
+        if i > 0:
             difference = scores[i].score - scores[0].score
             p = result.p_value if difference else 1.0
             scores[i] = replace(scores[i], difference=difference, p_bootstrap=p)

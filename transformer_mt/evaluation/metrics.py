@@ -1,13 +1,11 @@
 """Metrics of translation quality that sacreBLEU computes.
 
-``METRICS`` score detokenised text against raw references. ``PROTOCOLS`` are BLEU as papers report
-it, each printed under its own name: 27.3 and 28.4 in the paper's Table 2 are ``paper``. Scores of
-different protocols cannot be compared. COMET and perplexity, which also read the source, are in
-``source_metrics.py``.
+All score detokenised text against raw references. ``paper`` is BLEU as the paper reports it (27.3
+and 28.4 in Table 2), which cannot be compared with other BLEU. COMET and perplexity, which also
+read the source, are in ``source_metrics.py``.
 """
 
 import re
-from collections.abc import Callable, Sequence
 from pkgutil import resolve_name
 from typing import Any
 
@@ -18,13 +16,7 @@ from sacrebleu.metrics.ter import TER
 
 from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
-from transformer_mt.registries import METRICS, PROTOCOLS, VALIDATION_METRICS
-
-Statistics = list[list[float]]
-"""sacreBLEU's sufficient statistics of every line; a metric computes its score from their sum."""
-
-DEFAULT = ("bleu", "chrf", "ter")
-"""Metrics that are computed unless others are set."""
+from transformer_mt.registries import METRICS
 
 
 def bleu(language: str) -> Metric:
@@ -32,8 +24,8 @@ def bleu(language: str) -> Metric:
     # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
     language = "zh" if language == "yue" else language
     try:
-        # force: sacreBLEU warns, in three lines, of 100 lines that end in " ." in one call. Calls
-        # here have 100 lines, and score_diagnostics.py reports tokenised text and subwords.
+        # force: without sacreBLEU's three lines about tokenised text, which score_diagnostics.py
+        # reports as well as subwords.
         return BLEU(trg_lang=language, force=True)
     except RuntimeError as error:  # sacreBLEU: MeCab is not installed
         raise InputError(
@@ -59,21 +51,7 @@ def ter(language: str) -> Metric:
     return TER(normalized=characters, asian_support=characters)
 
 
-class ProtocolBLEU(BLEU):
-    """Unsmoothed BLEU with another tokeniser, whose name in the signature is ``tokens``."""
-
-    def __init__(self, name: str, tokenize: Callable[[str], str], tokens: str):
-        super().__init__(tokenize="none", smooth_method="none", force=True)
-        self.tokenizer, self.tokenizer_signature = tokenize, tokens
-        self._name = name
-
-    def _compute_score_from_stats(self, stats: Any) -> BLEUScore:
-        score = super()._compute_score_from_stats(stats)
-        score.name = self._name
-        return score
-
-
-def paper_bleu(language: str) -> ProtocolBLEU:
+class PaperBLEU(BLEU):
     """BLEU as the paper's authors computed it with tensor2tensor's ``get_ende_bleu.sh``.
 
     That script runs Moses' ``replace-unicode-punctuation.perl`` and ``tokenizer.perl -l de`` on the
@@ -82,16 +60,24 @@ def paper_bleu(language: str) -> ProtocolBLEU:
     tokenised in advance, in which every quotation mark, „ included, had become ``&quot;``. Here
     both sides are raw text and are treated the same way, „ included.
     """
-    # Imported here: it takes 0.3 s, and only this protocol needs it.
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    def __init__(self, language: str):
+        # Imported here: it takes 0.3 s, and only this metric needs it.
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-    def tokenize(line: str) -> str:
-        line = normalizer.replace_unicode_punct(line).replace("„", '"')
-        return split_compounds(tokenizer.tokenize(line, return_str=True))
+        super().__init__(tokenize="none", smooth_method="none", force=True)
+        normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
 
-    return ProtocolBLEU("BLEU (paper protocol)", tokenize, f"sacremoses-{language}-atat")
+        def tokenize(line: str) -> str:
+            line = normalizer.replace_unicode_punct(line).replace("„", '"')
+            return split_compounds(tokenizer.tokenize(line, return_str=True))
+
+        self.tokenizer, self.tokenizer_signature = tokenize, f"sacremoses-{language}-atat"
+
+    def _compute_score_from_stats(self, stats: Any) -> BLEUScore:
+        score = super()._compute_score_from_stats(stats)
+        score.name = "BLEU (paper protocol)"
+        return score
 
 
 def split_compounds(tokenized: str) -> str:
@@ -103,38 +89,23 @@ def split_compounds(tokenized: str) -> str:
 
 
 def make_metric(name: str, tgt_lang: str | None) -> Metric:
-    """A metric of ``METRICS``, ``PROTOCOLS`` or ``VALIDATION_METRICS`` for a target language.
+    """A metric of ``METRICS`` for a target language.
 
     It is made from the language's ISO 639-1 code without region or script, or "" if unknown.
 
     Raises:
         InputError: BLEU for this language needs a tokeniser that is not installed.
     """
-    known = METRICS | PROTOCOLS | VALIDATION_METRICS
-    metric: Metric = resolve_name(known[name])(base_language(tgt_lang or ""))
+    metric: Metric = resolve_name(METRICS[name])(base_language(tgt_lang or ""))
     return metric
 
 
-def line_statistics(
-    name: str, tgt_lang: str | None, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
-) -> Statistics:
-    """The statistics of every line for a metric; arguments as of ``scores.compute_score``."""
-    metric = make_metric(name, tgt_lang)
-    statistics: Statistics = metric._extract_corpus_statistics(hypotheses, references)
-    return statistics
+def default(tgt_lang: str | None) -> list[str]:
+    """Metrics that are computed unless others are set.
 
-
-def metric_of_statistics(name: str, tgt_lang: str | None, num_references: int) -> Metric:
-    """A metric for which ``Statistics`` take the place of the hypotheses.
-
-    sacreBLEU's tests would compute them again each; ``num_references`` are for the signature.
+    The paper's BLEU is one of them for a known language with spaces between words, which Moses'
+    tokeniser needs.
     """
-    metric = make_metric(name, tgt_lang)
-    taken = {"_extract_corpus_statistics": lambda statistics, _: statistics}
-    vars(metric).update(taken, num_refs=num_references)
-    return metric
-
-
-def default_protocols(tgt_lang: str | None) -> list[str]:
-    """Names of the protocols that suit a language: Moses' tokeniser needs spaces between words."""
-    return [] if tgt_lang is None or base_language(tgt_lang) in UNSPACED else ["paper"]
+    names = ["bleu", "chrf", "ter"]
+    is_spaced = tgt_lang is not None and base_language(tgt_lang) not in UNSPACED
+    return [*names, "paper"] if is_spaced else names

@@ -1,23 +1,19 @@
 """Scores with their signatures: computing them with sacreBLEU, and their text and JSON forms."""
 
 import json
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sacrebleu.metrics.base import Metric
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import Statistics, line_statistics, metric_of_statistics
-from transformer_mt.files import has_types, read_json
+from transformer_mt.evaluation.metrics import make_metric
+from transformer_mt.files import read_json
 
 SIGNIFICANT = 0.05
 """Differences with p-values below this are marked as significant."""
-
-log = logging.getLogger(__name__)
 
 DIGITS = 4
 """Decimals of a score in JSON, as with ``sacrebleu -w 4``."""
@@ -102,23 +98,23 @@ def compute_score(
         hypotheses: Detokenised translations.
         references: One list per reference set, each as long as ``hypotheses``.
     """
-    statistics = line_statistics(metric, tgt_lang, hypotheses, references)
-    return make_score(metric_of_statistics(metric, tgt_lang, len(references)), statistics)
+    return make_score(make_metric(metric, tgt_lang), hypotheses, references)
 
 
-def make_score(metric: Metric, statistics: Statistics, tag: str = "") -> Score:
-    """The score of lines with the given statistics, by a metric of ``metric_of_statistics``."""
-    result = metric._aggregate_and_compute(statistics)
+def make_score(
+    metric: Metric, hypotheses: Lines, references: Sequence[Lines], *, tag: str = ""
+) -> Score:
+    """The score of texts by a metric of ``make_metric``; for the texts see ``compute_score``."""
+    result = metric.corpus_score(hypotheses, references)
     signature = metric.get_signature().format()
+    facts = json.loads(result.format(signature=signature, is_json=True))
     return Score(
         name=result.name,
         score=result.score,
         signature=signature,
         tag=tag,
-        segments=len(statistics),
-        verbose=json.loads(result.format(signature=signature, is_json=True)).get(
-            "verbose_score", ""
-        ),
+        segments=len(hypotheses),
+        verbose=facts.get("verbose_score", ""),
     )
 
 
@@ -144,25 +140,20 @@ def to_json(scores: Sequence[Score]) -> str:
 
 
 def read_scores(path: Path) -> list[Score] | None:
-    """The scores of a file that ``to_json`` made, without intervals.
-
-    None if the file is missing, or damaged, which is logged.
-    """
-    types = {"name": str, "score": float, "signature": str, "segments": int}
-    scores = []
-    try:
-        for row in read_json(path):
-            if not has_types(row, types) or not "".join(map(str, row.values())).isprintable():
-                raise ValueError("not a score")
-            values: dict[str, Any] = {key: row[key] for key in types}
-            values |= {"verbose": str(row.get("verbose_score", "")), "tag": str(row.get("tag", ""))}
-            scores.append(Score(**values))
-    except FileNotFoundError:
+    """The scores of a file that ``to_json`` made, without intervals; None if it is missing."""
+    if not path.exists():
         return None
-    except (OSError, ValueError, TypeError):
-        log.warning("%s is damaged and will not be used", path)
-        return None
-    return scores
+    return [
+        Score(
+            name=row["name"],
+            score=row["score"],
+            signature=row["signature"],
+            segments=row["segments"],
+            verbose=row.get("verbose_score", ""),
+            tag=row.get("tag", ""),
+        )
+        for row in read_json(path)
+    ]
 
 
 def to_text(scores: Sequence[Score]) -> str:

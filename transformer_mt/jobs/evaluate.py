@@ -121,7 +121,7 @@ class Evaluator:
         if self._evaluation is not None:
             return self._evaluation
         job, settings, test = self.job, settings or self.settings(), self.test
-        if job.metrics == ["ppl"] and not (job.protocols or job.report):  # of the references alone
+        if job.metrics == ["ppl"] and not job.report:  # of the references alone
             (name,) = short_names([str(job.model)])
             system = System(name=name, hypotheses=[], scores=[], diagnostics=[])
             evaluation = Evaluation(systems=[system], test=test, settings=settings)
@@ -170,7 +170,7 @@ class Evaluator:
         """
         job, several = self.job, len(self.job.hypotheses) > 1
         chosen = {"bootstrap": 1000 * several} | defaults
-        for key in ("metrics", "protocols", "bootstrap"):
+        for key in ("metrics", "bootstrap"):
             if getattr(job, key) is not None:
                 chosen[key] = getattr(job, key)
         if "metrics" in chosen:

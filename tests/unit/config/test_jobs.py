@@ -58,7 +58,7 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"metrics": ["bleu", "bleu"]}, "metrics lists a name twice"),
         ({"metrics": []}, "metrics is empty"),
         ({"bootstrap": 39}, "bootstrap=39: 95% intervals need at least 40 resamples (0: none)"),
-        ({"protocols": ["paper"]}, "protocols depend on the language"),
+        ({"metrics": ["paper"]}, "paper depends on the language"),
         ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
         ({"metrics": ["comet"]}, "metrics: comet also reads the source"),
         ({"testset": "wmt14"}, "testset includes source and references"),

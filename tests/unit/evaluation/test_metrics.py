@@ -13,8 +13,9 @@ from sacrebleu.metrics.ter import TER
 from support.paths import MULTI30K
 from support.scoring import perturbed, python, score
 
+from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
-from transformer_mt.evaluation.metrics import default_protocols, split_compounds
+from transformer_mt.evaluation.metrics import split_compounds
 from transformer_mt.evaluation.scores import Score, to_json
 
 # Quotes, hyphens, decimals, a blank hypothesis, a line separator inside a line, NBSP, entities.
@@ -83,12 +84,9 @@ def test_resamples_without_any_match_have_an_interval_too() -> None:
     assert all(row.confidence is not None and row.confidence > 1 for row in rows)
 
 
-def test_protocols_default_to_those_that_suit_the_language() -> None:
-    assert default_protocols("de") == ["paper"]
-    assert default_protocols("th") == []  # no spaces between words
-    assert default_protocols(None) == []
-    (row,) = score(HYPOTHESIS, [REFERENCE], tgt_lang="de", metrics=["paper"])
-    assert row.name == "BLEU (paper protocol)"
+def test_metrics_default_to_those_that_suit_the_language() -> None:
+    assert metrics.default("de") == ["bleu", "chrf", "ter", "paper"]
+    assert metrics.default("th") == metrics.default(None) == ["bleu", "chrf", "ter"]
 
 
 def test_words_of_chrf() -> None:

@@ -16,8 +16,8 @@ SYSTEMS = {
 
 def test_table_has_every_number_and_fits_a_terminal() -> None:
     test = TestSet(references={"one": REFERENCE, "two": REFERENCE[::-1]})
-    metrics, protocols = ["bleu", "chrf", "chrf++", "ter"], ["paper"]
-    settings = ScoreSettings(tgt_lang="de", bootstrap=20, metrics=metrics, protocols=protocols)
+    metrics = ["bleu", "chrf", "chrf++", "ter", "paper"]
+    settings = ScoreSettings(tgt_lang="de", bootstrap=20, metrics=metrics)
     found = evaluate_systems(SYSTEMS, test, settings)
     text = to_text(found)
     assert max(map(len, text.splitlines())) <= 80

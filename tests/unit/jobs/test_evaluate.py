@@ -124,7 +124,7 @@ def test_the_score_is_that_of_what_mt_translate_prints(
     printed = output.read_text().split("\n")[:-1]
     assert any(printed)
     rows, err = scores(model=str(shared), **settings)
-    names = [*metrics.DEFAULT, "paper"]
+    names = metrics.default("de")
     expected = scoring.score(printed, [REFERENCE], tgt_lang="de", metrics=names)
     assert rows == json.loads(to_json(expected))
     assert [row["score"] for row in rows[:3]] == by_hand(printed, REFERENCE)
@@ -147,7 +147,7 @@ def test_perplexity_is_that_of_the_model_s_own_probabilities(shared: Path, score
         targets = torch.tensor([*tgt, EOS])
         nll += float(F.cross_entropy(network.logits(hidden), targets, reduction="sum"))
         count += len(targets)
-    rows, _ = scores(model=str(shared), metrics=["bleu", "ppl"], protocols=[])
+    rows, _ = scores(model=str(shared), metrics=["bleu", "ppl"])
     assert [row["name"] for row in rows] == ["BLEU", "PPL"]
     assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)
     assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
@@ -202,9 +202,9 @@ def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
 @pytest.mark.parametrize(
     ("settings", "names"),
     [
-        ({}, metrics.DEFAULT),
-        ({"tgt_lang": "de"}, [*metrics.DEFAULT, "paper"]),
-        ({"tgt_lang": "de", "metrics": ["ter"], "protocols": []}, ["ter"]),
+        ({}, metrics.default(None)),
+        ({"tgt_lang": "de"}, metrics.default("de")),
+        ({"tgt_lang": "de", "metrics": ["ter"]}, ["ter"]),
     ],
 )
 def test_one_system(settings: dict[str, Any], names: list[str], scores: Json) -> None:

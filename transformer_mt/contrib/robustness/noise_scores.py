@@ -81,7 +81,7 @@ def show_robustness(evaluator: Evaluator) -> Iterator[str]:
 
 
 def _score(evaluator: Evaluator) -> NoiseTable:
-    settings = evaluator.settings(metrics=METRICS, protocols=())
+    settings = evaluator.settings(metrics=METRICS)
     lines = evaluator.test.split_source()
     sources = noisy_sources(lines)
     distinct = list(dict.fromkeys(chain.from_iterable(sources.values())))

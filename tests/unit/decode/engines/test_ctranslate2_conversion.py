@@ -74,17 +74,6 @@ def test_unfinished_conversion_is_repeated(folder: Path) -> None:
     ct2.Translator(str(place))
 
 
-def test_a_conversion_is_not_written_through_a_link(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in the Hub's cache, whose files are links to what several revisions share."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "elsewhere").mkdir()
-    (folder / "ctranslate2").symlink_to(tmp_path / "elsewhere")
-    assert convert(folder).is_relative_to(tmp_path / "cache")
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
 def test_a_folder_that_is_not_a_conversion_is_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
