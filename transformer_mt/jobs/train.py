@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -160,9 +161,11 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             return _finished_scores(job, data, trainer) if world.is_main else None
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
-            run_folder.write_start(run_dir, job, data)
             if trainer.state.step == 0:
                 _warn_about_data(job, data, parameters)
+            else:
+                _warn_about_learning_rate(job, trainer)
+            run_folder.write_start(run_dir, job, data)
         run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.precision)
         with Trackers(job if world.is_main else None, trainer.state.step) as record:
             try:
@@ -187,6 +190,7 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
                 return None
             run_folder.record_end(run_dir, model_steps, best, scores)
             write_model_card(run_dir, scores)
+            log.info("finished; to translate: %s", _next_command(job))
             if scores:
                 record.log_scalars("test", steps_done, {s.label: s.score for s in scores})
         return scores if data.test else None
@@ -224,6 +228,26 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
         log.warning("warning: %s", message)
 
 
+def _warn_about_learning_rate(job: TrainJob, trainer: Trainer) -> None:
+    """Warns if the learning rate jumps, as where a finished run with a falling one is extended."""
+    recorded = read_config(Path(job.run_dir))
+    before, now = trainer.learning_rate(recorded), trainer.learning_rate(job)
+    if now > 2 * before or before > 2 * now:
+        log.warning(
+            "warning: the learning rate goes from %.1e to %.1e, since the limits or the schedule "
+            "of the run have changed",
+            before,
+            now,
+        )
+
+
+def _next_command(job: TrainJob) -> str:
+    """What to type once a run is finished."""
+    model = shlex.quote(f"model={job.run_dir}")
+    tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][:1])
+    return f"mt-translate {model}{tag} < in.{job.data.src_lang} > out.{job.data.tgt_lang}"
+
+
 def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Score] | None:
     """The scores of a finished run; writes its model card if that is missing or has changed."""
     run_dir = Path(job.run_dir)
@@ -233,10 +257,8 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
         write_config(run_dir, job, run_dir)
     if changed or not (run_dir / MODEL_CARD).exists():
         write_model_card(run_dir, scores)
-    criteria, advice = trainer.criteria, "raise that limit to continue training"
-    if criteria.is_last_update(trainer.state) and trainer.ends_at_zero:
-        advice = f"its schedule has ended; a new run can start from train.init_from={run_dir}"
-    reason = criteria.reason(trainer.state)
+    reason = trainer.criteria.reason(trainer.state)
+    advice = "raise that limit to continue training"
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
     return scores if data.test else None
 

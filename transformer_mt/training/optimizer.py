@@ -79,13 +79,6 @@ def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) ->
     return config.peak_lr * min(rise, fall)
 
 
-def ends_at_zero(schedule: Schedule, config: ScheduleConfig, d_model: int) -> bool:
-    """Whether a schedule falls to zero with the end of a run, which then cannot be extended."""
-    long = 100 * config.warmup_steps
-    peak = schedule(config.warmup_steps, config, d_model, long)
-    return schedule(long + 1, config, d_model, long) < 0.01 * peak
-
-
 def _warmup_then_decay(step: int, warmup_steps: int) -> float:
     factor: float = min(step**-0.5, step * warmup_steps**-1.5)
     return factor

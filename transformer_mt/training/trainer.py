@@ -25,7 +25,7 @@ from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor, log_start
-from transformer_mt.training.optimizer import Schedule, ends_at_zero
+from transformer_mt.training.optimizer import Schedule
 from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
 from transformer_mt.training.setup import (
     agreed_max_tokens,
@@ -70,7 +70,6 @@ class Trainer:
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
         is_finished: Whether earlier starts have done all updates and validations.
-        ends_at_zero: Whether the learning rate falls to zero with the end of the run.
     """
 
     def __init__(
@@ -98,8 +97,6 @@ class Trainer:
         self._batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
         if shape := self._batches.buffer_shape:
             reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
-        self._schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
-        self.ends_at_zero = ends_at_zero(self._schedule, job.schedule, job.model.d_model)
         self._train_step = TrainStep(
             self.model,
             job.optimizer,
@@ -212,6 +209,19 @@ class Trainer:
                 break
         return stop_requested
 
+    def learning_rate(self, job: TrainJob) -> float:
+        """Learning rate of the latest update, by the schedule and the limits of a job.
+
+        Args:
+            job: The job of this run, or of an earlier start of it.
+        """
+        schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
+        criteria = StoppingCriteria(
+            job.train, self._batches.steps_per_epoch, job.schedule.warmup_steps
+        )
+        last_step = criteria.expected_steps(self.state)
+        return schedule(self.state.step, job.schedule, job.model.d_model, last_step)
+
     def _update(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number."""
         start = time.perf_counter()
@@ -220,11 +230,7 @@ class Trainer:
         self.state.step = step = self.state.step + 1
         parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        config, d_model = self._job.schedule, self._job.model.d_model
-        last_step = float(self.criteria.last_step)
-        if self.criteria.max_seconds < math.inf:
-            last_step = self.criteria.expected_steps(self.state)
-        self._lr = self._schedule(step, config, d_model, last_step)
+        self._lr = self.learning_rate(self._job)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)

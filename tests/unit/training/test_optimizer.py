@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from transformer_mt.config import ScheduleConfig, TrainConfig
-from transformer_mt.training.optimizer import LossScaler, ends_at_zero, inverse_sqrt, linear, noam
+from transformer_mt.training.optimizer import LossScaler, inverse_sqrt, linear, noam
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
@@ -50,18 +50,6 @@ def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: in
         assert all(sign * step > 0 for step in steps)
     # The next step would be zero.
     assert rates[-1] == pytest.approx(down[0] - down[1])
-
-
-def test_whether_a_schedule_ends_at_zero_is_known_from_its_values() -> None:
-    def cosine(step: int, config: ScheduleConfig, _: int, max_steps: float) -> float:
-        done = (step - config.warmup_steps) / (max_steps - config.warmup_steps)
-        return 1e-3 * min(step / config.warmup_steps, (1 + math.cos(math.pi * done)) / 2)
-
-    for warmup in (1, 400):
-        config = ScheduleConfig(name="linear", warmup_steps=warmup, peak_lr=1e-3)
-        ends = [schedule for schedule in (noam, inverse_sqrt, linear, cosine)
-                if ends_at_zero(schedule, config, 64)]  # fmt: skip
-        assert ends == [linear, cosine]
 
 
 @pytest.mark.parametrize("pause", [0.0, 400.0])
