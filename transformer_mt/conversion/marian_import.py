@@ -45,9 +45,6 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
         folder: The MarianMT folder.
         output: An empty folder.
         reference: What the user calls the model: a path, or ``hf://ORG/NAME``.
-
-    Raises:
-        InputError: A file is missing or damaged, or the model has a feature that is not supported.
     """
     try:
         _import(folder, output, reference)

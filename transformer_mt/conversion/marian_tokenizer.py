@@ -24,11 +24,7 @@ Json = dict[str, Any]
 
 
 def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
-    """The files of the tokenizer of a model, by name, besides its SentencePiece models.
-
-    Raises:
-        InputError: Of two vocabularies, one has a tag that ``MarianTokenizer`` takes for text.
-    """
+    """The files of the tokenizer of a model, by name, besides its SentencePiece models."""
     tags = [tag for tag in tokenizer.tags if not tag.startswith(">>")]  # besides Marian's own
     if tags and not has_our_ids(tokenizer):
         raise InputError(

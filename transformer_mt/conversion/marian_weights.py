@@ -45,11 +45,7 @@ class Vocabulary(NamedTuple):
 def read_weights(
     folder: Path, model: ModelConfig, source: Vocabulary, target: Vocabulary
 ) -> Weights:
-    """The tensors of a model, by the names in its file.
-
-    Raises:
-        InputError: The file is missing or damaged, or has tensors that MarianMT does not have.
-    """
+    """The tensors of a model, by the names in its file."""
     path = folder / run_layout.WEIGHTS
     if not path.exists():
         path = folder / hub_models.PICKLE

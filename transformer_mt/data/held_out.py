@@ -74,9 +74,6 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
 
     Candidates pass the filters of text, and have letters or digits on both sides: a side without
     has no hash, by which to find it in the training text.
-
-    Raises:
-        InputError: A source cannot be read, or has too few pairs.
     """
     sets = [_FirstPairs(part, size) for part, size in sizes(data).items()]
     of_source, tags, done = cleaners(data), data.tags, 0
@@ -116,9 +113,6 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
     """The pairs of each set: the first candidates that pass the filters of length.
 
     No two of them share a side.
-
-    Raises:
-        InputError: There are not enough.
     """
     normalizer, cleaner, taken = Normalizer.of(data), Cleaner(data), set[int]()
     chosen: dict[str, list[Pair]] = {}

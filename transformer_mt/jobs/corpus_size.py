@@ -44,10 +44,6 @@ def choose_experiment(
     Returns:
         Overrides: the experiment; for text of very many characters, also size and character
         coverage of its vocabulary. None at all: the paper's base model.
-
-    Raises:
-        UsageError: The arguments are wrong, or have an experiment.
-        InputError: A source cannot be downloaded or read.
     """
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")

@@ -22,11 +22,7 @@ _NAME = re.compile(r"[^\s/-]+(-[^\s/-]+){2}(-[A-Za-z]+(_[A-Za-z0-9]+)*){2}")
 
 
 class MtdataCorpus:
-    """A corpus of mtdata, from one of its two languages to the other.
-
-    Raises:
-        InputError: The name is not that of a corpus, or of one in other languages.
-    """
+    """A corpus of mtdata, from one of its two languages to the other."""
 
     def __init__(self, source: SourceConfig, src_lang: str, tgt_lang: str):
         assert source.mtdata is not None
@@ -41,11 +37,7 @@ class MtdataCorpus:
             raise InputError(f"{source} is not in {src_lang} and {tgt_lang}, as its name says")
 
     def fetch(self, folder: Path) -> None:
-        """Downloads the corpus into a folder, as ``mtdata get`` does; it leaves blank lines out.
-
-        Raises:
-            InputError: The program is not installed, or cannot download the corpus.
-        """
+        """Downloads the corpus into a folder, as ``mtdata get`` does; it leaves blank lines out."""
         sibling, name = Path(sys.executable).with_name(COMMAND), self._name
         program = str(sibling) if sibling.exists() else shutil.which(COMMAND)
         if program is None:

@@ -31,10 +31,6 @@ def read_tmx(
 
     The columns of the source are language codes, which stand for their variants, too: ``de`` for
     ``de-AT``. Of several texts of a unit in one language the first is used; a blank one is none.
-
-    Raises:
-        InputError: The file cannot be read, is not well-formed XML or not TMX, declares entities,
-            or has no unit in both languages.
     """
     units = _Units(source.name, source.columns(src_lang, tgt_lang))
     for block in read_blocks(source.name):
@@ -71,11 +67,7 @@ class _Units:
         return pairs
 
     def report(self) -> None:
-        """Logs how many units and texts were not used.
-
-        Raises:
-            InputError: No unit was.
-        """
+        """Logs how many units and texts were not used."""
         src, tgt = self._languages
         if self._num_units == self._num_incomplete:
             found = ", ".join(sorted(self._sides)[:20]) or "none"

@@ -32,9 +32,6 @@ class Cleaner:
     Args:
         data: The configuration.
         languages: Source and target language; default: those of the model.
-
-    Raises:
-        InputError: The language identifier is not installed, or does not know a language.
     """
 
     def __init__(self, data: DataConfig, languages: tuple[str, str] | None = None):

@@ -155,9 +155,6 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
     """The text is in the language with a probability below ``min_language_probability``.
 
     Texts with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
-
-    Raises:
-        InputError: The package py3langid is missing, or does not know the language.
     """
     identifier, probability = _identifier(), config.min_language_probability or 0.0
     code = base_language(lang)

@@ -47,10 +47,6 @@ class Tokenizer:
         pieces: The vocabulary, by id, if it is not the model's own. Pieces of the model that it
             lacks become ``<unk>``, and a line may start with one of its language tokens.
         tgt: Tokenizer of the target language; None: this one.
-
-    Raises:
-        InputError: The file does not exist, is not a SentencePiece model, or gives the special
-            symbols other ids.
     """
 
     def __init__(
@@ -87,11 +83,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, vocabulary: Path) -> "Tokenizer":
-        """Loads a vocabulary: a file, or the files of a folder (``vocabulary_files``).
-
-        Raises:
-            InputError: One of them is missing or damaged.
-        """
+        """Loads a vocabulary: a file, or the files of a folder (``vocabulary_files``)."""
         paths = vocabulary_files(vocabulary)
         if len(paths) == 1:
             return cls(paths[0])
@@ -243,11 +235,7 @@ def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
 
 
 def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
-    """Copies a vocabulary to a folder, with tags that it does not have as its last pieces.
-
-    Raises:
-        InputError: A tag is a piece of text of the vocabulary.
-    """
+    """Copies a vocabulary to a folder, with tags that it does not have as its last pieces."""
     from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
     source = Tokenizer.load(vocabulary)

@@ -38,9 +38,6 @@ def train_tokenizer(
 
     Returns:
         The serialised SentencePiece model, its normalisation rule included.
-
-    Raises:
-        InputError: The text is too small for ``config.vocab_size``, or there is none.
     """
     model = io.BytesIO()
     try:

@@ -59,11 +59,7 @@ def open_binary(path: str | Path) -> BinaryIO:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Streams the lines of a file of any size, without their line ends.
-
-    Raises:
-        InputError: The file cannot be opened, is damaged, or is not UTF-8.
-    """
+    """Streams the lines of a file of any size, without their line ends."""
     suffixes = ", ".join(COMPRESSED)
     remedy = f"if it is compressed, its name must end in one of {suffixes}"
     with open_binary(path) as stream, reading(path, remedy=remedy) as place:
@@ -81,9 +77,6 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     Args:
         stream: Text.
         name: Name of the stream in error messages.
-
-    Raises:
-        InputError: The stream is damaged or UTF-16, or has no line feeds but carriage returns.
     """
     with reading(name, *_DAMAGE, remedy=_REMEDY, line=1) as place:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
@@ -105,21 +98,13 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def read_blocks(path: str | Path) -> Iterator[bytes]:
-    """Streams a file of any encoding in blocks of bytes, decompressed as by ``open_binary``.
-
-    Raises:
-        InputError: The file cannot be opened, or is damaged.
-    """
+    """Streams a file of any encoding in blocks of bytes, decompressed as by ``open_binary``."""
     with open_binary(path) as stream, reading(path, *_DAMAGE, remedy=_REMEDY):
         yield from iter(partial(stream.read, _BLOCK_BYTES), b"")
 
 
 def as_lines(lines: Iterable[str]) -> list[str]:
-    """Checks the lines that a caller passes, and returns them as a list.
-
-    Raises:
-        TypeError: They are a single string, or a line is not a string.
-    """
+    """Checks the lines that a caller passes, and returns them as a list."""
     if isinstance(lines, str):
         raise TypeError("expected a list of lines, not a single string: pass [text]")
     lines = list(lines)
@@ -133,9 +118,6 @@ class AlignedFile:
     """Lines that belong to the lines of the input; only the current part is in memory.
 
     The file, which the setting ``key`` names, is read twice, first to count its lines.
-
-    Raises:
-        InputError: The file is missing, damaged or not UTF-8.
     """
 
     def __init__(self, key: str, path: Path):
@@ -154,11 +136,7 @@ class AlignedFile:
             raise self._mismatch(f"{num_lines:,}")
 
     def read(self, first_line: int, count: int) -> list[str]:
-        """Reads ``count`` lines from number ``first_line`` on; calls must go forward.
-
-        Raises:
-            InputError: The file is shorter.
-        """
+        """Reads ``count`` lines from number ``first_line`` on; calls must go forward."""
         skipped = first_line - self._next_line
         lines = list(islice(self._lines, skipped, skipped + count))
         self._next_line = first_line + count

@@ -34,9 +34,6 @@ def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str)
 
     Nothing is filtered: blank lines and duplicates are pairs, too. The languages are those of
     sources that do not name others.
-
-    Raises:
-        InputError: A source is missing, empty or damaged, or has the wrong format.
     """
     for source in sources:
         languages = source.src_lang or src_lang, source.tgt_lang or tgt_lang
@@ -79,11 +76,7 @@ def read_text(source: SourceConfig, *_: object) -> Iterator[Pair]:
 
 
 def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
-    """Streams the pairs of two line-aligned text files.
-
-    Raises:
-        InputError: The files differ in their number of lines.
-    """
+    """Streams the pairs of two line-aligned text files."""
     lines = zip_longest(read_lines(src_path), read_lines(tgt_path))
     for number, (src, tgt) in enumerate(lines, 1):
         if src is None or tgt is None:
@@ -97,11 +90,7 @@ def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
 
 
 def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
-    """Streams two columns of a TSV file without a header.
-
-    Raises:
-        InputError: A line has too few columns, or another number of them than the first.
-    """
+    """Streams two columns of a TSV file without a header."""
     src, tgt = (int(column) for column in source.columns("1", "2"))
     needed, columns = max(src, tgt), 0
     for number, line in enumerate(read_lines(source.name), 1):
@@ -151,9 +140,6 @@ def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
     Args:
         name: Name of the test set, e.g. ``wmt14/full``; ``sacrebleu --list`` shows all.
         langs: Source and target language, e.g. ``en-de``.
-
-    Raises:
-        InputError: sacreBLEU has no such test set, or cannot download it.
     """
     # Imported here: sacreBLEU is slow to import and takes its folder from the environment.
     from filelock import FileLock
