@@ -23,7 +23,7 @@ Run = Callable[..., tuple[int, str, str]]
 def test_a_sweep_of_translations_leaves_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    temporary, work = tmp_path / "it's {BUILD} t\udce9mp", tmp_path / "work"
+    temporary, work = tmp_path / "it's {BUILD} tmp", tmp_path / "work"
     temporary.mkdir(), work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
