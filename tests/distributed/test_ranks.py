@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.forked_ranks import run_ranks
 from support.launched_runs import MT_TRAIN, checkpoints, records, start
+from support.losses import mean_losses
 from support.stores import random_store
 
 from transformer_mt.batch import IGNORE_INDEX
@@ -21,7 +22,8 @@ from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.distributed.world import World, join
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.step import TrainStep
+from transformer_mt.training.step import LossModule, TrainStep
+from transformer_mt.training.validation import validation_loss
 
 V = 23
 CPU = torch.device("cpu")
@@ -33,17 +35,23 @@ UPDATES = {
 }
 
 
-def gradients(world: World, update: str) -> dict[str, torch.Tensor]:
-    """The gradients of an update shared by the ranks, its loss, and this rank's part sizes."""
-    chunks, max_tokens = UPDATES[update]
-    store = random_store(31, V)
-    indices = tuple(np.array(chunk) for chunk in chunks)
-    targets = sum(int(store.tgt.lengths[chunk].sum()) for chunk in indices)
+STORE = random_store(31, V)
+
+
+def tiny_model() -> Transformer:
     torch.manual_seed(1)
     config = ModelConfig(
         d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0
     )
-    model = Transformer(config, V).double()
+    return Transformer(config, V).double()
+
+
+def gradients(world: World, update: str) -> dict[str, torch.Tensor]:
+    """The gradients of an update shared by the ranks, its loss, and this rank's part sizes."""
+    (chunks, max_tokens), store = UPDATES[update], STORE
+    indices = tuple(np.array(chunk) for chunk in chunks)
+    targets = sum(int(store.tgt.lengths[chunk].sum()) for chunk in indices)
+    model = tiny_model()
     step = TrainStep(model, OptimizerConfig(), 0.1, "fp32", world)
     parts = micro_batches(GlobalBatch(store, indices, targets), max_tokens, world.rank, world.size)
     result = step(parts, targets, 1e-3, seed=0)
@@ -90,6 +98,9 @@ def work_together(folder: Path) -> None:
         for number, update in enumerate(UPDATES):
             found = gradients(world, update)
             write_tensors(found, folder / f"{world.rank}.{number}.safetensors")
+        module = LossModule(tiny_model().eval(), 0.1, "fp32")
+        losses = validation_loss(module, STORE, 14, world)
+        (folder / f"{world.rank}.validation").write_text(json.dumps(losses))
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -145,6 +156,20 @@ def test_gradients_equal_those_of_one_rank(ranks: list[Path], update: str) -> No
     if update.startswith("several"):
         assert len({len(own) for own in sizes}) > 1
         assert all(len(own) > 1 for own in sizes)
+
+
+def test_the_losses_of_a_validation_are_means_over_the_target_tokens_of_all_ranks(
+    ranks: list[Path],
+) -> None:
+    assert len(STORE.src.tokens) != len(STORE.tgt.tokens)
+    torch.set_default_dtype(torch.float64)
+    try:
+        loss, nll = mean_losses(tiny_model().eval(), STORE, range(31), 0.1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for path in ranks:
+        found = json.loads(path.with_suffix(".validation").read_text())
+        assert found == {"loss": pytest.approx(loss), "nll": pytest.approx(nll)}
 
 
 # The mt-train command.

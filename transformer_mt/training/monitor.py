@@ -248,12 +248,12 @@ def log_start(
         f"{model.vocab_size:,}",
     )
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d %s, with %s%s",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, with %s%s",
         f"{num_pairs:,}",
         f"{batches.steps_per_epoch:,}",
         f"{criteria.last_step:,}",
         world.size,
-        "CPU process(es)" if world.device.type == "cpu" else "GPU(s)",
+        "CPU" if world.device.type == "cpu" else "GPU",
         _PRECISIONS[precision],
         ", compiled" if batches.buffer_shape else "",
     )

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from support.errors import input_error
+from support.losses import mean_losses
 from support.models import tiny_config
 from support.stores import one_shard, random_store
 from torch import Tensor
@@ -26,6 +28,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import (
     CleaningConfig,
     DataConfig,
+    ModelConfig,
     ScheduleConfig,
     SourceConfig,
     TrainConfig,
@@ -33,6 +36,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training import trainer as trainer_module
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.monitor import Monitor
@@ -45,7 +49,7 @@ CPU = World(torch.device("cpu"))
 SOURCE = SourceConfig(tsv="unused")
 DATA = DataConfig(src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE])
 WARMUP = ScheduleConfig(warmup_steps=10)
-PAIRS = random_store(60, V)
+PAIRS, VALID = random_store(60, V), random_store(7, V)
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +83,7 @@ def trainer(
     translate: Bleu | None = None,
     data: DataConfig = DATA,
     schedule: ScheduleConfig = WARMUP,
+    model: ModelConfig | None = None,
     **config: Any,
 ) -> Trainer:
     settings: dict[str, Any] = {
@@ -94,12 +99,12 @@ def trainer(
     job = TrainJob(
         run_dir=str(folder),
         data=data,
-        model=tiny_config(attention_dropout=0.1, activation_dropout=0.1),
+        model=model or tiny_config(attention_dropout=0.1, activation_dropout=0.1),
         schedule=schedule,
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    sets = {"train": one_shard(PAIRS), "valid_store": random_store(7, V), "sampler": None}
+    sets = {"train": one_shard(PAIRS), "valid_store": VALID, "sampler": None}
     tokenizer = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
     prepared: Any = SimpleNamespace(**sets, tokenizer=tokenizer)
     return Trainer(job, prepared, translate or Bleu(), CPU)
@@ -113,9 +118,9 @@ def assert_equal(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
+def records(folder: Path, without: Sequence[str] = TIME_KEYS) -> list[dict[str, Any]]:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k not in TIME_KEYS} for x in lines]
+    return [{k: v for k, v in json.loads(x).items() if k not in without} for x in lines]
 
 
 def steps(folder: Path, split: str) -> list[int]:
@@ -341,6 +346,47 @@ def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
     monkeypatch.setattr("transformer_mt.training.trainer.validation_loss", lambda *_: found)
     with input_error(r"validation loss is not finite after update 6: lower the learn"):
         trainer(tmp_path).run()
+
+
+def test_recorded_figures_are_per_target_token_and_per_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against their definitions, with weights that do not change, on this clock.
+
+    The data of an update take three seconds, its computation one.
+    """
+    clock, prefetch, update = [100.0], trainer_module.prefetch, TrainStep.__call__
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def slow_data(batches: Any) -> Any:
+        for item in prefetch(batches):
+            clock[0] += 3.0
+            yield item
+
+    def slow_update(*args: Any) -> Any:
+        clock[0] += 1.0
+        return update(*args)
+
+    monkeypatch.setattr(trainer_module, "prefetch", slow_data)
+    monkeypatch.setattr(TrainStep, "__call__", slow_update)
+    fixed = ScheduleConfig(name="inverse_sqrt", warmup_steps=1, peak_lr=1e-30)
+    settings: dict[str, Any] = {"max_epochs": 1, "log_every": 100, "seed": 2}
+    run = trainer(tmp_path, schedule=fixed, model=tiny_config(dropout=0.0), **settings)
+    run.run()
+    plan = run._batches.plan
+    first, *rest = ([*np.concatenate(plan[i].chunks)] for i in range(plan.steps_per_epoch))
+    sets = (PAIRS, first), (PAIRS, [*itertools.chain(*rest)]), (VALID, range(len(VALID)))
+    one, others = (record for record in records(tmp_path, ()) if record["split"] == "train")
+    found = zip((one, others, records(tmp_path)[-1]), sets, (1, len(rest), 0), strict=True)
+    for record, (store, pairs), updates in found:
+        targets = sum(len(store.tgt[pair]) for pair in pairs)
+        assert targets != sum(len(store.src[pair]) for pair in pairs)
+        loss, nll = mean_losses(run.model.eval(), store, pairs, 0.1)
+        expected = {"loss": loss, "nll": nll, "ppl": math.exp(nll)}
+        assert {name: record[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+        if updates:
+            assert record["tokens_per_second"] == pytest.approx(targets / (4.0 * updates))
+            assert record["data_wait"] == pytest.approx(0.75)
 
 
 def test_epochs(tmp_path: Path) -> None:
