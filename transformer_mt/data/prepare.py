@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 REPORT = "cleaning.json"
 """Name of the cleaning report in the folder of the corpus."""
 
-_TEXT_VERSION = 3
+_TEXT_VERSION = 4
 """Version of the reading and cleaning of text; it is part of the cache keys."""
 
 _VOCABULARY_PAIRS = 1_000_000

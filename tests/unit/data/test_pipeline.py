@@ -13,10 +13,14 @@ import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
 from support.polling import wait_until
+from support.stores import rows
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, TrainJob
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode, token_store
+from transformer_mt.data.subwords.tokenizer import EOS
+from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 
 CHUNK = 7
@@ -73,6 +77,19 @@ def first_of_each(pairs: list[Pair], *keys: Any) -> list[Pair]:
             seen.setdefault(key(pair), pair)
         pairs = list(seen.values())
     return pairs
+
+
+def test_training_reads_sources_as_translation_does(tmp_path: Path) -> None:
+    """Also with a vocabulary that lacks their marks, here a byte order mark and a joiner."""
+    tokenizer = small_tokenizer(tmp_path / "given.model")
+    pairs = [Pair(f"\ufeff{line} a\u200db", f"{line}\ufeff") for line in random_lines(40)]
+    job = prepare_job(tmp_path, [write_pairs(tmp_path / "a.tsv", pairs)], 290)
+    job = changed(job, "tokenizer", path=str(tmp_path / "given.model"))
+    train = prepare(job).train.sample
+    expected = tokenizer.encode_sources([src for src, _ in pairs], Normalizer.of(job.data))
+    assert [[*ids, EOS] for ids in expected] == rows(train.src)
+    assert rows(train.src)[0] == [*tokenizer.encode([f"{random_lines()[0]} ab"])[0], EOS]
+    assert tokenizer.decode(rows(train.tgt)) == [tgt for _, tgt in pairs]
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,8 @@ class EncodeChunk:
 
     def _encode(self, pair: Pair, sampling: float = 0.0) -> tuple[list[int], list[int]]:
         """Ids of both sides, with end symbols and without a tag."""
-        (src,) = self.tokenizer.encode([pair.src], sampling)
+        source = self.tokenizer.without_unknown_marks(pair.src)  # as when it is translated
+        (src,) = self.tokenizer.encode([source], sampling)
         (tgt,) = self.tokenizer.tgt.encode([pair.tgt], sampling)
         return [*src, EOS], [*tgt, EOS]
 

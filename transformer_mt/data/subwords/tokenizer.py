@@ -149,7 +149,7 @@ class Tokenizer:
         """A source line as the model reads it: without the marks that its training text did not
         have, and after the model's own normalisation (``tokenizer.normalization``).
         """
-        text: str = self._sp.normalize(self._without_unknown_marks(line))
+        text: str = self._sp.normalize(self.without_unknown_marks(line))
         return text.replace("▁", " ")
 
     @cached_property
@@ -159,10 +159,11 @@ class Tokenizer:
         unknown = [c for c in _MARKS if c not in known and c in self._sp.normalize(f"a{c}a")]
         return re.compile(f"[{''.join(unknown)}]") if unknown else None
 
-    def _without_unknown_marks(self, line: str) -> str:
-        """Removes marks that would change the translation of the text around them.
+    def without_unknown_marks(self, line: str) -> str:
+        """A source text without marks that the vocabulary lacks, which would change the translation
+        of the text around them.
 
-        Those of the training text stay: Persian, Hindi and some emoji need joiners.
+        Those that its training text had stay: Persian, Hindi and some emoji need joiners.
         """
         return self._unknown_marks.sub("", line) if self._unknown_marks else line
 
@@ -172,11 +173,11 @@ class Tokenizer:
         Zero-width and direction marks that the training text did not have are left out.
         """
         if not self.tags:
-            return self.encode(self._without_unknown_marks(normalizer.src(line)) for line in lines)
+            return self.encode(self.without_unknown_marks(normalizer.src(line)) for line in lines)
         encoded = []
         for line in lines:
             tag, text = split_tag(line, self.tags)
-            text = self._without_unknown_marks(normalizer.of_tag(tag).src(text))
+            text = self.without_unknown_marks(normalizer.of_tag(tag).src(text))
             (ids,) = self.encode([text])
             encoded.append([self.tags[tag], *ids] if tag and ids else ids)
         return encoded
