@@ -16,7 +16,7 @@ def test_an_error_names_the_file_and_the_line_that_is_read(tmp_path: Path) -> No
     with pytest.raises(InputError) as caught:
         read_as_json_lines(path)
     assert str(caught.value).startswith(f"{path}, line 2 is damaged: Expecting value")
-    with pytest.raises(InputError, match=r"a.jsonl is not valid UTF-8 \(invalid start byte"):
+    with pytest.raises(InputError, match=r"a.jsonl is not valid UTF-8 \(byte 0xFF at position 17"):
         read_as_text(path)
 
 
