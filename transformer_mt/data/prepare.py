@@ -170,9 +170,11 @@ class _Preparation:
 
     def vocabulary(self, candidates: held_out.Sets) -> Path:
         """The vocabulary: the given one, with the tags that it lacks, or a learned one."""
-        if self._job.tokenizer.path is None:
+        config = self._job.tokenizer
+        if config.path is None:
             return self._learned_vocabulary(candidates)
-        given = existing_vocabulary(self._job.tokenizer.path, self._job.run_dir)
+        given = existing_vocabulary(config.path, self._job.run_dir)
+        log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
         if missing := missing_tags(self._data, Tokenizer.load(given).tags):
             key = cache.key(vocabulary_checksum(given), missing)
             entry = self._cache_dir / f"tokenizer-{key}"

@@ -63,6 +63,7 @@ def choose_experiment(
         chosen = [f"experiment={name}"]
         size = f"model={tree.defaults[0]['override /model']}"
         if any(override.startswith("train.init_from=") for override in overrides):
+            chosen.append("model=base")  # the defaults, in place of which the parent's are taken
             size = "size and vocabulary of train.init_from,"
         elif not any(override.startswith("tokenizer.path=") for override in overrides):
             vocab_size, coverage = fit_to_characters(characters, tree.tokenizer.vocab_size)

@@ -285,12 +285,9 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     if not sources:
         raise InputError(
             f"{job.model} has no {subset} set, or its files are gone: set testset=NAME, or "
-            "source=FILE with 'references=[FILE]'"
+            "source=FILE with 'references=[FILE]'; the next training can hold one out "
+            f"(data.{subset}_pairs=1000)"
         )
-    for source in sources:
-        for path in source.paths.values():
-            if files.is_stream(path) and not path.is_dir():  # named by a folder, not by the user
-                raise InputError(f"data.{subset} of {folder}: {path} is not a regular file")
     pairs = read_all(sources, data, files.cache_path(request.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)

@@ -14,7 +14,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.config.checks import dotted, require
 from transformer_mt.data.prepare import existing_vocabulary
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_settings
 from transformer_mt.data.text.tags import missing_tags
 from transformer_mt.errors import InputError, UsageError
 
@@ -50,7 +50,8 @@ def resolved(job: TrainJob) -> TrainJob:
         return job
     tokenizer = Tokenizer.load(vocabulary)
     size = tokenizer.vocab_size + len(missing_tags(job.data, tokenizer.tags))
-    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size))
+    used = vocabulary_settings(vocabulary)
+    return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size, **used))
 
 
 def _with_absolute_paths(job: TrainJob) -> TrainJob:
@@ -133,11 +134,12 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
-            f"train.init_from={job.train.init_from} (only numbers of layers may be smaller)"
+            f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. With "
+            "an experiment, set model=base"
         )
     return replace(
         job,
         model=model,
         data=replace(job.data, normalization=trained.data.normalization),
-        tokenizer=replace(tokenizer, joint=trained.tokenizer.joint, type=trained.tokenizer.type),
+        tokenizer=replace(tokenizer, joint=trained.tokenizer.joint),
     )

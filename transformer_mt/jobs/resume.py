@@ -45,6 +45,16 @@ _MAY_CHANGE = (
 )
 """Prefixes of the settings that may differ when a run resumes."""
 
+_OF_VOCABULARY = (
+    "tokenizer.path",
+    "tokenizer.type",
+    "tokenizer.vocab_size",
+    "tokenizer.character_coverage",
+    "tokenizer.byte_fallback",
+    "tokenizer.normalization",
+)
+"""Settings that follow from a given vocabulary, whose content is checked."""
+
 _SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final")
 """Prefixes of the settings that the final scores depend on, given the checkpoints."""
 
@@ -77,9 +87,7 @@ def check(run_dir: Path, job: TrainJob) -> RunState:
         return "new"
     recorded = model_folder.read_config(run_dir)
     old, new = dotted(asdict(recorded)), dotted(asdict(job))
-    derived = tuple[str, ...]()
-    if recorded.tokenizer.path and job.tokenizer.path:  # its content is checked
-        derived = ("tokenizer.path", "tokenizer.vocab_size")
+    derived = _OF_VOCABULARY if recorded.tokenizer.path and job.tokenizer.path else ()
     refused = [
         f"{key} was {old.get(key)}, now {new.get(key)}"
         for key in _changed(recorded, job)

@@ -161,6 +161,7 @@ def test_a_model_without_a_test_set(model: Path, folder: Path, error: Error) -> 
     change_data(model, test=[])
     message = error(model=str(model))
     assert message.startswith(f"{model} has no test set, or its files are gone: set testset=NAME")
+    assert message.endswith("(data.test_pairs=1000)")
 
 
 def test_settings_are_chosen_on_the_validation_set(

@@ -11,12 +11,15 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import sentencepiece as spm
 
 from transformer_mt import files
+from transformer_mt.config import TokenizerConfig
 from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
@@ -253,6 +256,27 @@ def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
     for tag in tags:
         proto.pieces.add(piece=tag, type=sentencepiece_proto.ModelProto.SentencePiece.CONTROL)  # type: ignore[attr-defined]
     model.write_bytes(proto.SerializeToString())
+
+
+def vocabulary_settings(vocabulary: Path) -> dict[str, Any]:
+    """How SentencePiece trained a vocabulary (its source side): fields of ``TokenizerConfig``.
+
+    A type or a normalisation for which ``TokenizerConfig`` has no name is left out.
+    """
+    from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
+
+    content = vocabulary_files(vocabulary)[0].read_bytes()
+    proto = sentencepiece_proto.ModelProto.FromString(content)  # type: ignore[attr-defined]
+    spec = proto.trainer_spec
+    settings: dict[str, Any] = {
+        "type": spec.ModelType.Name(spec.model_type).lower(),
+        # A float of 32 bits, and of other programs perhaps below what we accept.
+        "character_coverage": max(0.98, round(spec.character_coverage, 6)),
+        "byte_fallback": spec.byte_fallback,
+        "normalization": proto.normalizer_spec.name,
+    }
+    names = {field.name: field.metadata.get("names") for field in fields(TokenizerConfig)}
+    return {key: value for key, value in settings.items() if value in (names[key] or [value])}
 
 
 def vocabulary_checksum(vocabulary: Path) -> str:

@@ -1,0 +1,49 @@
+"""The job as a run records it: what a given vocabulary or an initial model decides."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.model_folders import JOB
+
+from transformer_mt import compose
+from transformer_mt.config import TokenizerConfig
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.resolved_job import resolved
+
+MODEL = Path(__file__).parents[2] / "e2e/fixtures/model"
+TEXT = ["a few words to learn from", "some more words"]
+OTHER = TokenizerConfig(
+    type="unigram",
+    vocab_size=20,
+    character_coverage=0.99,
+    byte_fallback=False,
+    normalization="nmt_nfkc",
+)
+
+
+def test_settings_of_a_given_vocabulary_are_recorded(tmp_path: Path) -> None:
+    """Whatever was typed: config.yaml says what is used."""
+    path = tmp_path / "given.model"
+    path.write_bytes(train_tokenizer(TEXT, OTHER))
+    job = replace(JOB, tokenizer=TokenizerConfig(path=str(path), vocab_size=999, sampling=0.1))
+    recorded = resolved(job).tokenizer
+    assert recorded == replace(OTHER, path=str(path), sampling=0.1)
+
+
+def test_settings_of_the_vocabulary_of_an_initial_model_are_recorded() -> None:
+    train = replace(JOB.train, init_from=str(MODEL))
+    model = replace(JOB.model, d_model=512, d_ff=2048, num_heads=8)
+    recorded = resolved(replace(JOB, tokenizer=OTHER, train=train, model=model))
+    expected = TokenizerConfig(vocab_size=290, path=str(MODEL / "tokenizer.model"))
+    assert recorded.tokenizer == expected
+    assert recorded.model.d_model == 16
+
+
+def test_an_experiment_for_a_corpus_starts_from_a_model_of_another_size() -> None:
+    argv = [f"train.init_from={MODEL}", "data=files", "data.src_lang=en", "data.tgt_lang=de"]
+    argv += ["data.train=[{tsv: a.tsv}]", "data.valid=[{tsv: a.tsv}]", "experiment=pairs_10k"]
+    with pytest.raises(InputError, match=r"leave out model\.d_model=192, .* set model=base"):
+        resolved(compose(argv))
+    assert resolved(compose([*argv, "model=base"])).model.d_model == 16
