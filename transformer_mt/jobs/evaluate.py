@@ -17,8 +17,9 @@ from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.tags import tag_names
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translator import UNTAGGED, Translation, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import (
@@ -253,10 +254,15 @@ class Evaluator:
         if self._data is None or self.translator is None:
             return test
         assert test.source is not None
+        source = self.translator.with_tag(test.source, job.tag)
+        tags = self.translator.tokenizer.tags
+        if untagged := self.translator.untagged(source):
+            message = UNTAGGED.format(tags=tag_names(tags))
+            log.warning(f"{len(untagged):,} {message}")
         return replace(
             test,
-            source=self.translator.with_tag(test.source, job.tag),
-            tags=self.translator.tokenizer.tags,
+            source=source,
+            tags=tags,
             languages={} if job.tgt_lang or job.langs else self._data.tags,
         )
 

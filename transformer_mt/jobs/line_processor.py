@@ -15,7 +15,7 @@ from transformer_mt.config.translate import search_settings
 from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
 from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import Translator
+from transformer_mt.decode.translator import UNTAGGED, Translator
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Document, LineCheck, LineTranslator, LineWrapper, Translation
 from transformer_mt.registries import MARKUP, SPLIT_WRAPPERS
@@ -41,9 +41,10 @@ _UNUSUAL = {
     "nul": "line(s) contain NUL characters (the first: line {first:,})",
     "space_mark": "line(s) contain ▁ (U+2581; the first: line {first:,}), which is read as a space",
     "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
-    "short": "translation(s) have less than a quarter of the tokens of their line, so text may be "
+    "empty": "line(s) with text have an empty translation (the first: line {first:,}){advice}",
+    "short": "translation(s) have less than half of the tokens of their line, so text may be "
     "missing{advice}",
-    "untagged": "line(s) have no tag, but this model was trained with tags: set tag ({tags})",
+    "untagged": UNTAGGED,
 }
 """Kinds of unusual lines, and what is logged after the number of each."""
 
@@ -132,6 +133,8 @@ class LineProcessor:
             self._checks |= wrapper.checks
             messages = {kind: check.message for kind, check in wrapper.checks.items()}
             self._messages = messages | self._messages
+        # A document reports its own, and a given translation may be empty.
+        self._counts_empty = document is None and job.score is None
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
@@ -154,8 +157,7 @@ class LineProcessor:
             settings[key] = aligned.checksum if aligned else None
         engine = self._translator.engine
         settings["compute_type"] = engine.compute_type
-        if self._job.format == "jsonl" or engine.compute_type != "float32":
-            settings["engine"] = engine.name  # else all give the same text
+        settings["engine"] = engine.name
         data = self._request.trained.data
         settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
         if self._request.tokenizer.tags:
@@ -197,17 +199,19 @@ class LineProcessor:
                 stats.add("space_mark", number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
-        tagged, tags = translator.with_tag(lines, self._job.tag), translator.tokenizer.tags
-        needs_tag = tags and all(source.tag for source in self._request.trained.data.train)
-        for number, source in enumerate(tagged if needs_tag or self._checks else (), first_line):
+        tagged = translator.with_tag(lines, self._job.tag)
+        for i in translator.untagged(tagged):
+            stats.add("untagged", first_line + i)
+        for number, source in enumerate(tagged if self._checks else (), first_line):
             tag, text = translator.split_tag(source)
-            if needs_tag and not tag and text.strip():
-                stats.add("untagged", number)
             for kind, check in self._checks.items():
                 if check.is_unusual(text, translator.languages(tag)[0]):
                     stats.add(kind, number)
         output = bytearray()
-        for line, translations in zip(lines, self._translate(tagged, first_line), strict=True):
+        found = self._translate(tagged, first_line)
+        for number, (line, translations) in enumerate(zip(lines, found, strict=True), first_line):
+            if self._counts_empty and translations[0].pieces and not translations[0].text:
+                stats.add("empty", number)
             if self._job.format == "jsonl":
                 row = {"source": line, "translations": list(map(asdict, translations))}
                 text = json.dumps(row, ensure_ascii=False)

@@ -182,11 +182,14 @@ def test_joined() -> None:
 def test_translations_much_shorter_than_their_line_are_counted(
     make: Make, tokenizer: Tokenizer
 ) -> None:
-    model = constant_model(tokenizer, {"x": 0.0, "</s>": 1.0})
-    lines = ["the dog " * 40, "the dog", "the dog " * 40]
-    counting = make(model, max_source_tokens=200)
-    assert max(best.tokens for (best,) in counting.translate_nbest(lines, 1)) < 4
-    assert counting.short_translations == 2
+    model = constant_model(tokenizer, {"x": 1.0, "</s>": -30.0})
+    (line,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 32)
+    (less,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 22)
+    for length, expected in ((15, 3), (16, 0)):
+        counting = make(model, max_length=length, beam_size=1)
+        found = counting.translate_nbest([line, less, f"{line} ", "", f" {line}"], 1)
+        assert [best.tokens for (best,) in found] == [length, length, length, 0, length]
+        assert counting.short_translations == expected
 
 
 def test_prefixes(make: Make) -> None:

@@ -184,6 +184,17 @@ def test_a_model_on_another_test_set(shared: Path, scores: Json) -> None:
     assert [row["score"] for row in rows[:3]] == expected
 
 
+def test_lines_without_a_tag_are_reported(model: Path, scores: Json) -> None:
+    """As by mt-translate."""
+    reserve_tag(model, "<2de>")
+    change_data(model, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
+    _, err = scores(model=str(model), metrics=["chrf"], engine="torch")
+    line = "4 line(s) have no tag, but this model was trained with tags: set tag (<2de>)"
+    assert err.splitlines()[0] == f"mt-eval: {line}"
+    _, err = scores(model=str(model), metrics=["chrf"], engine="torch", tag="<2de>")
+    assert "no tag" not in err
+
+
 def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
     model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,6 +107,29 @@ def test_finished_sentences_leave_the_batch_once_their_best_is_certain() -> None
         sizes.clear()
 
 
+def test_a_search_ends_once_as_many_as_its_beams_have_finished() -> None:
+    """Although by enumeration the best translation is a longer one, whose beam is still live."""
+
+    def row(_: int, prefix: Prefix) -> list[float]:
+        end = {0: -1.0, 1: -0.125, 5: 0.0}.get(len(prefix), -9.0)
+        return [-9.0, end, 0.0 if prefix else -1.25]
+
+    steps = []
+
+    class Counting(TableModel):
+        def step(self, tokens: Tensor) -> Tensor:
+            steps.append(tokens)
+            return super().step(tokens)
+
+    (found,) = beam_search(
+        Counting(row, [0]), [5], beam_size=2, alpha=1.0, bos=BOS, eos=EOS, nbest=2
+    )
+    possible = all_translations(lambda prefix: row(0, prefix), 3, 5)
+    assert max(possible, key=lambda tokens: score(possible[tokens], tokens, 1.0)) == (2,) * 5
+    assert [h.tokens for h in found] == [[], [2]]
+    assert len(steps) == 2
+
+
 def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
     """−1 now against −1.75, which a length of 5 + 1, and no less, makes −1.75 · 6 / 11 = −0.95."""
 
