@@ -155,7 +155,7 @@ class Document(Protocol):
 
 
 class SourceNoise(Protocol):
-    """Noise on some of the training sources (``SOURCE_NOISES``)."""
+    """Noise on some of the training sources (``SOURCE_NOISE``)."""
 
     def __call__(self, rng: np.random.Generator, /) -> Callable[[str], str] | None:
         """Draws what becomes of a source: None if it stays as it is.

@@ -18,10 +18,8 @@ ENGINES: Registry = {
 }
 """``engine``: functions that build an ``Engine`` from an ``EngineRequest``."""
 
-SOURCE_NOISES: Registry = {
-    "standard": "transformer_mt.contrib.robustness.noise:STANDARD",
-}
-"""``data.augment``: ``protocols.SourceNoise``."""
+SOURCE_NOISE = "transformer_mt.contrib.robustness.noise:STANDARD"
+"""``data.augment=standard``: a ``protocols.SourceNoise``."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",

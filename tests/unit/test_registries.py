@@ -7,7 +7,6 @@ import pytest
 
 from transformer_mt import registries
 from transformer_mt.config import (
-    DataConfig,
     EvaluateJob,
     ExportJob,
     ScheduleConfig,
@@ -21,7 +20,6 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
     "ENGINES": lambda name: TranslateJob(model="x", engine=name),
     "SPLIT_WRAPPERS": lambda name: TranslateJob(model="x", split=name),
     "DOCUMENT_FORMATS": lambda name: TranslateJob(model="x", format=name),
-    "SOURCE_NOISES": lambda name: DataConfig(augment=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
     "METRICS": lambda name: EvaluateJob(model="x", metrics=[name]),

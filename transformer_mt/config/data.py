@@ -10,7 +10,6 @@ from transformer_mt.config.checks import Checked, number, one_of, require, requi
 from transformer_mt.config.source import SourceConfig
 from transformer_mt.errors import InputError
 from transformer_mt.files import expand_user
-from transformer_mt.registries import SOURCE_NOISES
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -90,7 +89,7 @@ class DataConfig(Checked, prefix="data."):
     """Take this many test pairs out of the training sources, instead of ``test``, as
     ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
-    augment: str = one_of("none", SOURCE_NOISES)
+    augment: str = one_of("none", "standard")
     """Add noise to a share of the training sources when they are encoded. ``standard`` adds each of
     six kinds of noise to 2% or 5% of the pairs; targets stay as they are."""
     copies: int = number(1, at_least=1, at_most=1000)

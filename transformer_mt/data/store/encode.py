@@ -27,7 +27,7 @@ from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import SourceNoise
-from transformer_mt.registries import SOURCE_NOISES
+from transformer_mt.registries import SOURCE_NOISE
 
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -196,8 +196,7 @@ class EncodeChunk:
 
     @cached_property
     def _noise(self) -> SourceNoise | None:
-        name = self.data.augment
-        return None if name == "none" else resolve_name(SOURCE_NOISES[name])
+        return None if self.data.augment == "none" else resolve_name(SOURCE_NOISE)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
