@@ -188,10 +188,8 @@ class LineProcessor:
         """
         lines = list[str]()
         for number, content in enumerate(raw, first_line):
-            try:
-                lines.append(content.decode())
-            except UnicodeDecodeError:
-                lines.append(content.decode(errors="replace"))
+            lines.append(content.decode(errors="replace"))
+            if lines[-1].encode() != content:
                 stats.add("undecodable", number)
             if b"\0" in content:
                 stats.add("nul", number)

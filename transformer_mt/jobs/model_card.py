@@ -7,7 +7,7 @@ from the Hub, are left out.
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import resources
 from itertools import chain
@@ -26,7 +26,8 @@ from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import atomic, has_types, read_json, write_text
+from transformer_mt.files import atomic, read_json, write_text
+from transformer_mt.jobs import run_folder
 from transformer_mt.registries import CURVES
 from transformer_mt.training.metrics_log import read_records
 
@@ -40,11 +41,6 @@ _SHAPE_CHECKS = {
 """Formats of ``mt-export`` that the card has examples for, and the checks of a model's shape."""
 _HELD_OUT = "pairs held out of the training data"
 """Name of a set without sources of its own (``data.valid_pairs``, ``data.test_pairs``)."""
-_START = {"version": str, "parameters": int, "devices": list, "threads": int}
-"""Types of the values of a start in ``run.json`` that the card shows."""
-_END = {"averaged_updates": list}
-_CLEANING = {"total": int, "kept": int}
-_STATE = {"step": int, "seconds": float}
 
 log = logging.getLogger(__name__)
 
@@ -60,35 +56,22 @@ def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | N
     """
     folder, path = to or run_dir, run_dir / run_layout.MODEL_CARD
     edited = None
-    if path.exists() and MARKER.encode() not in (card := path.read_bytes()):
+    if path.exists() and MARKER not in (card := path.read_text(encoding="utf-8")):
         log.info("%s has been edited and is kept", path)
         if to is None:
             return
-        edited = card.decode(errors="replace")
+        edited = card
     has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
     text = edited or _render(run_dir, scores or [], has_curves=has_curves)
     write_text(folder / run_layout.MODEL_CARD, text)
-
-
-def _read_object(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
-    """The object in a file; empty if it is missing or damaged, or lacks one of these values."""
-    try:
-        content: dict[str, Any] = read_json(path, types)
-    except (OSError, ValueError):
-        return {}
-    return content
 
 
 def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
     job = model_folder.read_config(run_dir)
     name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
-    info = _read_object(run_dir / run_layout.RUN_INFO, {"starts": list})
-    starts = [start for start in info.get("starts", []) if has_types(start, _START)]
-    end = info.get("end")
-    updates = end["averaged_updates"] if has_types(end, _END) else []
-    latest = sorted((run_dir / run_layout.CHECKPOINTS).glob("step_*"))[-1:]
-    states = [_read_object(path / run_layout.CHECKPOINT_STATE, _STATE) for path in latest]
+    info, cleaning = run_folder.read_info(run_dir), run_dir / run_layout.CLEANING_REPORT
+    start, end = info.get("starts", [{}])[-1], info.get("end", {})
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
     card = ModelCard.from_template(
         _metadata(job, name, scores),
@@ -97,8 +80,8 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         title=name,
         model=f"{hub_models.PREFIX}{name}" if "/" in name else name,
         languages=list(map(language_name, job.data.languages(None))),
-        date=end["time"][:10] if has_types(end, {"time": str}) else None,
-        version=starts[-1]["version"] if starts else transformer_mt.__version__,
+        date=end["time"][:10] if end else None,
+        version=start.get("version", transformer_mt.__version__),
         job=job,
         source_tags=job.data.tags,
         formats=_formats(job.model),
@@ -109,11 +92,11 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         validation_data=_names(job.data.valid) or _HELD_OUT,
         test_data=_names(job.data.test) or _HELD_OUT,
         started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
-        cleaning=_read_object(run_dir / run_layout.CLEANING_REPORT, _CLEANING),
-        state=states[0] if states else {},
-        averaged_updates=[f"{step:,}" for step in updates if type(step) is int],
-        start=starts[-1] if starts else {},
-        hardware=_hardware(starts[-1]) if starts else "",
+        cleaning=read_json(cleaning) if cleaning.exists() else {},
+        end=end,
+        averaged_updates=[f"{step:,}" for step in end.get("averaged_updates", [])],
+        start=start,
+        hardware=_hardware(start) if start else "",
         curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"
@@ -205,8 +188,7 @@ def _names(sources: Sequence[SourceConfig]) -> str:
 
 
 def _hardware(start: dict[str, Any]) -> str:
-    devices = (device for device in start["devices"] if has_types(device, {"device": str}))
-    counts = Counter(device["device"] for device in devices)
+    counts = Counter(device["device"] for device in start["devices"])
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]
     return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,6 +27,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, reading
 from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.kernels import hardware
+from transformer_mt.training.progress import TrainingState
 
 _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safetensors")
 
@@ -98,7 +99,8 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int, precis
         "parameters": parameters,
         "precision": precision,
     }
-    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*_starts(run_dir), start]})
+    starts = read_info(run_dir).get("starts", [])
+    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*starts, start]})
     names = Counter(item["device"] for item in devices)
     log.info(
         "transformer_mt %s%s, torch %s, on %s",
@@ -111,37 +113,40 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int, precis
 
 def record_end(
     run_dir: Path,
-    updates: Sequence[int],
-    best: Mapping[str, Any],
+    state: TrainingState,
+    averaged_updates: Sequence[int],
+    metric: str,
     scores: Sequence[Score],
 ) -> None:
     """Writes the end of a run into ``run.json``, and the test scores, which mark it as finished.
 
     Args:
         run_dir: The run folder.
-        updates: The updates whose checkpoints the final model is the average of.
-        best: The best validation: ``metric``, ``score`` and ``step``.
+        state: Progress at the end.
+        averaged_updates: The updates whose checkpoints the final model is the average of.
+        metric: What the best validation is the best of.
         scores: Scores of the test set; empty if there is none.
     """
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    end = {"time": time, "averaged_updates": list(updates), "best": best}
-    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": _starts(run_dir), "end": end})
+    end = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "step": state.step,
+        "seconds": state.seconds,
+        "averaged_updates": list(averaged_updates),
+        "best": {"metric": metric, "score": state.best, "step": state.best_step},
+    }
+    starts = read_info(run_dir).get("starts", [])
+    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": starts, "end": end})
     files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
 
 
 def best_score(run_dir: Path) -> float | None:
     """Score of the best validation of a finished run; None if it is not recorded."""
-    best = _read_info(run_dir).get("end", {}).get("best", {})
+    best = read_info(run_dir).get("end", {}).get("best", {})
     return None if best.get("score") is None else float(best["score"])
 
 
-def _starts(run_dir: Path) -> list[Any]:
-    """The starts recorded so far."""
-    return list(_read_info(run_dir).get("starts", []))
-
-
-def _read_info(run_dir: Path) -> dict[str, Any]:
-    """Content of ``run.json``; empty if the run has not started yet."""
+def read_info(run_dir: Path) -> dict[str, Any]:
+    """Content of ``run.json``: ``starts``, and ``end`` of a finished run; empty without a file."""
     path = run_dir / run_layout.RUN_INFO
     if not path.exists():
         return {}

@@ -176,23 +176,18 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
                 raise SystemExit(128 + stopped.signal) from None
             if world.is_main:
                 log.info("the model is in %s", run_dir)
-            steps_done, model_steps = trainer.state.step, trainer.checkpoints.model_steps
-            best = {
-                "metric": job.train.best_by,
-                "score": trainer.state.best,
-                "step": trainer.state.best_step,
-            }
+            state, model_steps = trainer.state, trainer.checkpoints.model_steps
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
             scores = _test(job, data, model, world)
             if not world.is_main:
                 return None
-            run_folder.record_end(run_dir, model_steps, best, scores)
+            run_folder.record_end(run_dir, state, model_steps, job.train.best_by, scores)
             write_model_card(run_dir, scores)
             log.info("finished; to translate: %s", _next_command(job))
             if scores:
-                record.log_scalars("test", steps_done, {s.label: s.score for s in scores})
+                record.log_scalars("test", state.step, {s.label: s.score for s in scores})
         return scores if data.test else None
 
 

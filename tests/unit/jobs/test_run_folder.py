@@ -23,6 +23,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs import resume, run_folder
+from transformer_mt.training.progress import TrainingState
 
 CPU = World(torch.device("cpu"))
 
@@ -206,16 +207,17 @@ def test_the_devices_of_all_ranks(
 
 def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert run_folder.best_score(tmp_path) is None
-    best = {"metric": "bleu", "score": 37.5, "step": 20}
+    state = TrainingState(step=24, seconds=90.0, best=37.5, best_step=20)
     run_folder.record_start(tmp_path, CPU, 1, 0, "bf16")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_folder.files, "write_json", lambda *_: pytest.fail("killed"))
         with pytest.raises(pytest.fail.Exception):
-            run_folder.record_end(tmp_path, [8, 24], best, [SCORE])
+            run_folder.record_end(tmp_path, state, [8, 24], "bleu", [SCORE])
     assert read_scores(tmp_path / "test.json") is None  # which marks the run as finished
-    run_folder.record_end(tmp_path, [8, 24], best, [SCORE])
+    run_folder.record_end(tmp_path, state, [8, 24], "bleu", [SCORE])
     content = json.loads((tmp_path / "run.json").read_text())
     assert content["end"]["averaged_updates"] == [8, 24]
+    assert content["end"]["best"] == {"metric": "bleu", "score": 37.5, "step": 20}
     assert run_folder.best_score(tmp_path) == 37.5
     assert len(content["starts"]) == 1
     assert read_scores(tmp_path / "test.json") == [SCORE]
