@@ -115,8 +115,7 @@ class TrainConfig(Checked, prefix="train."):
     """Count ``validate_every`` and ``checkpoint_every`` in updates or in epochs."""
     validate_every: int | None = number(None, at_least=1)
     """Validate at this interval. null: 1500 updates, or 1 epoch. Each validation computes loss,
-    perplexity, BLEU and chrF2, and saves a checkpoint. While BLEU on 100 evenly spaced sentences is
-    below 1, only these are translated, and their BLEU is the score."""
+    perplexity, BLEU and chrF2 of the whole set, and saves a checkpoint."""
     checkpoint_every: int | None = number(None, at_least=1)
     """Save a checkpoint at this interval. null: 1.5% of the run, which is 1500 updates of 100000,
     as the paper's 10 minutes of 12 hours (§6.1)."""

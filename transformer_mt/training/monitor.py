@@ -138,10 +138,8 @@ class Monitor:
     def format_validation(self, metrics: Mapping[str, float]) -> str:
         """The results of a validation as one line."""
         parts = [f"loss {metrics['loss']:.3f}", f"ppl {perplexity(metrics['nll']):.3g}"]
-        scores = [name for name in metrics if name not in ("loss", "nll", "lines")]
+        scores = [name for name in metrics if name not in ("loss", "nll")]
         parts += [self.format_metric(name, metrics[name]) for name in scores]
-        if "lines" in metrics:
-            parts.append(f"(on {metrics['lines']:.0f} lines)")
         return "  ".join(parts)
 
     def format_metric(self, name: str, value: float) -> str:

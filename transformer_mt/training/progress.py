@@ -1,7 +1,6 @@
 """Progress of a run: what its checkpoints store of it, and what is due next."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -34,8 +33,6 @@ class TrainingState:
     """Value of ``train.best_by`` in the best validation."""
     best_nll: float | None = None
     """Negative log-likelihood in the best validation."""
-    best_lines: float | None = None
-    """Number of lines that ``best`` is a score of; None for the whole validation set."""
     stale: int = 0
     """Number of validations since the best one."""
     skipped: int = 0
@@ -45,44 +42,33 @@ class TrainingState:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "TrainingState":
-        """Reads ``state.json``, which has other fields, too, and of early versions fewer."""
-        return cls(**{f.name: content[f.name] for f in fields(cls) if f.name in content})
+        """Reads ``state.json``, which has other fields, too."""
+        return cls(**{f.name: content[f.name] for f in fields(cls)})
 
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        Only scores of the same lines are compared: a validation of all lines counts as better than
-        one of a sample, since only models that cannot translate yet are validated on a sample.
         While the best and the new score are below ``_CHANCE``, the negative log-likelihood decides.
 
         Args:
-            metrics: Results of the validation: ``nll``, ``best_by``, and ``lines`` if the scores
-                are those of a sample of so many lines.
+            metrics: Results of the validation, of which ``nll`` and ``best_by`` are used.
             best_by: The metric to compare; higher is better, except for ``nll``.
         """
         value, nll = metrics[best_by], metrics["nll"]
-        lines = scored_lines(metrics, best_by)
-        better = self.best is None or is_better(value, self.best, best_by)
         if max(value, self.best or 0.0) < _CHANCE.get(best_by, -math.inf):
-            better = self.best_nll is None or is_better(nll, self.best_nll, "nll")
-        if self.best is not None and lines != self.best_lines:
-            better = (lines or math.inf) > (self.best_lines or math.inf)
+            better = is_better(nll, self.best_nll, "nll")
+        else:
+            better = is_better(value, self.best, best_by)
         if better:
-            self.best, self.best_nll, self.best_step = value, nll, self.step
-            self.best_lines, self.stale = lines, 0
+            self.best, self.best_nll, self.best_step, self.stale = value, nll, self.step, 0
         else:
             self.stale += 1
 
 
-def scored_lines(metrics: Mapping[str, float], metric: str) -> float | None:
-    """Number of lines that a validation's score covers; None for all, as always for ``nll``."""
-    return None if metric == "nll" else metrics.get("lines")
-
-
-def is_better(value: float, other: float, metric: str) -> bool:
-    """Whether a value of a metric is better than another; any number is better than NaN."""
-    if math.isnan(other):
-        return not math.isnan(value)
+def is_better(value: float, other: float | None, metric: str) -> bool:
+    """Whether a value of a metric is better than another; any number is better than NaN or none."""
+    if other is None or math.isnan(other):
+        return other is None or not math.isnan(value)
     return value < other if metric == "nll" else value > other
 
 

@@ -26,7 +26,7 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor, log_start
 from transformer_mt.training.optimizer import Schedule
-from transformer_mt.training.progress import StoppingCriteria, is_better, scored_lines
+from transformer_mt.training.progress import StoppingCriteria, is_better
 from transformer_mt.training.setup import (
     agreed_max_tokens,
     agreed_precision,
@@ -311,10 +311,10 @@ class Trainer:
             self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
         if metrics is None or state.best is None:
             return
-        value, lines = metrics[config.best_by], scored_lines(metrics, config.best_by)
+        value = metrics[config.best_by]
         best, final = (self._monitor.format_metric(config.best_by, x) for x in (state.best, value))
         better = is_better(state.best, value, config.best_by) and best != final  # as printed
-        if better and lines == state.best_lines:
+        if better:
             self._monitor.note(
                 f"  better on the validation set: the checkpoint of update {state.best_step:,} "
                 f"({best}); the same command with train.final=best makes it the model"

@@ -22,8 +22,7 @@ class ValidationResult:
     """Metrics of a model on the validation set, and examples of its output."""
 
     metrics: dict[str, float]
-    """Scores by their name in ``train.best_by``, on every rank; with ``lines``, those of a sample
-    of so many lines."""
+    """Scores by their name in ``train.best_by``, on every rank."""
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """Source, reference and translation of some lines, the same at every validation; empty on ranks
     other than the main one."""

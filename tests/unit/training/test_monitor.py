@@ -79,7 +79,7 @@ def train(monitor: Monitor, *steps: int, waited: float = 0.0, tokens: int = 100)
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
-    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0, "lines": 100.0}
+    scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
     monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
     monitor.update(5000, 0.5)
@@ -97,7 +97,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     assert lines() == [
         # 90 updates of 0.2 s remain, but only 10 seconds.
         "10/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 2.50k tok/s wait 25% skipped 2 <00:10",
-        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00  (on 100 lines)",
+        "  validation: loss 2.200  ppl 2.72  BLEU 12.35  chrF2 100.00  new 7.00",
     ]
     board = events(tmp_path, monitor)
     own = {"weight_updates": ("grad_norm", "lr", "skipped"),
