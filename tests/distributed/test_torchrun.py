@@ -1,12 +1,19 @@
 """torchrun in the place of mt-train: what its workers get, how they end, and what is reported."""
 
+import json
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from support.errors import input_error
 
+from transformer_mt.config import DistributedConfig, TrainJob
 from transformer_mt.distributed.torchrun import torchrun
+from transformer_mt.jobs import train
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -85,3 +92,30 @@ def test_a_closed_terminal_stops_nothing_under_nohup(tmp_path: Path) -> None:
         run(tmp_path, "if rank == 0: os.kill(torchrun, signal.SIGHUP)")
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_train_in_python_is_one_process_unless_torchrun_started_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = TrainJob(distributed=DistributedConfig(processes=2))
+    with input_error("distributed.processes is for mt-train: start a script with torchrun"):
+        train.train(job)
+    assert train.num_processes(job) == 2
+    assert train.num_processes(replace(job, stage="prepare")) == 1
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert train.num_processes(job) == 1
+
+
+def test_the_error_of_a_rank_is_recorded_for_the_report_of_torchrun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = tmp_path / "error.json"
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(report))
+    monkeypatch.setattr("faulthandler.enable", lambda **_: None)
+    monkeypatch.setattr(train, "_prepared", lambda job: nullcontext((job, None, False)))
+    monkeypatch.setattr(train, "warn_about_gpu", Mock())
+    monkeypatch.setattr(train, "pick_device", Mock(side_effect=ValueError("a bug")))
+    with pytest.raises(ValueError, match="a bug"):
+        train.train(TrainJob())
+    assert json.loads(report.read_text())["message"]["message"] == "ValueError: a bug"

@@ -38,8 +38,6 @@ class World(Ranks):
     """Number of ranks."""
     local_rank: int = 0
     """Index of this rank on its machine."""
-    local_size: int = 1
-    """Number of ranks on this machine."""
     launcher: int | None = None
     """Process id of the torchrun that has started this rank; None if there is one rank."""
 
@@ -142,11 +140,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
     if device.type == "cpu":
         hardware.keep_freed_memory()
     default_threads = torch.get_num_threads()
-    local_rank, local_size = (
-        int(os.environ.get(name, default))
-        for name, default in (("LOCAL_RANK", 0), ("LOCAL_WORLD_SIZE", 1))
-    )
-    hardware.limit_threads(local_size)
+    hardware.limit_threads(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     try:
         if num_ranks() == 1:
             yield World(device)
@@ -158,13 +152,14 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
                 "torchrun --max-restarts needs --rdzv-backend=c10d and "
                 "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment, see scripts/README.md"
             )
+        local_rank = int(os.environ.get("LOCAL_RANK", 0))
         backend = "gloo"
         if device.type == "cuda":
             backend = "cpu:gloo,cuda:nccl"
             device = torch.device("cuda", _gpu_index(local_rank))
             torch.cuda.set_device(device)
         dist.init_process_group(backend, timeout=timedelta(minutes=config.timeout_minutes))
-        yield World(device, current_rank(), num_ranks(), local_rank, local_size, launcher)
+        yield World(device, current_rank(), num_ranks(), local_rank, launcher)
         dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
     finally:
         torch.set_num_threads(default_threads)

@@ -67,8 +67,9 @@ def train(job: TrainJob) -> TrainResult:
         InputError: The data, the settings or the environment are wrong; see the message.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
-    if not is_launched() and (job.distributed.processes or 1) > 1:
-        raise InputError("distributed.processes is for mt-train; start a script by torchrun")
+    several = job.stage == "train" and (job.distributed.processes or 1) > 1
+    if several and not is_launched():
+        raise InputError("distributed.processes is for mt-train: start a script with torchrun")
     is_main = current_rank() == 0
     with _prepared(job) as (job, data, is_new):
         if is_main and is_new:

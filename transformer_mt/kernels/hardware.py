@@ -80,12 +80,11 @@ def physical_cores() -> int:
     cores = available_cores()
     if not hasattr(os, "sched_getaffinity"):
         return cores
-    topology = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
-    try:
-        siblings = {Path(topology.format(n)).read_text() for n in os.sched_getaffinity(0)}
-    except OSError:
+    cpus = (Path(f"/sys/devices/system/cpu/cpu{n}") for n in os.sched_getaffinity(0))
+    topology = [cpu / "topology/thread_siblings_list" for cpu in cpus]
+    if not all(path.exists() for path in topology):
         return cores
-    return min(cores, len(siblings))
+    return min(cores, len({path.read_text() for path in topology}))
 
 
 def limit_threads(processes: int = 1) -> None:
