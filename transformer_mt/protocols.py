@@ -66,7 +66,8 @@ class Translation:
     """Log-probability of each piece; empty if CTranslate2 translated, which has none."""
     alignment: list[tuple[int, int]] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
-    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word."""
+    are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word. None
+    for a line that was split, or whose words change by normalisation."""
 
     @classmethod
     def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":

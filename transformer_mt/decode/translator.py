@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +14,7 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engine import Engine, Hypothesis, Link, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
-from transformer_mt.decode.lines.alignment import align_words, join_links, printed_links
+from transformer_mt.decode.lines.alignment import align_words, same_words
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
@@ -202,7 +201,8 @@ class Translator:
             lines: The lines; each may start with a tag (``with_tag``).
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
-            align: Whether to align the words of translations with those of the line.
+            align: Whether to align the words of translations with those of the line. Lines that are
+                split, or whose words change by normalisation, have no alignment.
 
         Raises:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
@@ -242,12 +242,9 @@ class Translator:
         for line, ids, line_parts in zip(lines, encoded, lines_in_parts, strict=True):
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
-                translations = [[self._joined(line_parts, translations, align=align)]]
-            if align:
-                relink = partial(printed_links, self.tokenizer, self.normalizer, line)
-                translations = [
-                    [replace(t, alignment=relink(t.alignment or [])) for t in translations[0]]
-                ]
+                translations = [[self._joined(line_parts, translations)]]
+            elif align and not same_words(self.tokenizer, self.normalizer, line):
+                translations = [[replace(each, alignment=None) for each in translations[0]]]
             results += translations
             best_of_line = results[-1][0]
             self.short_translations += (
@@ -332,16 +329,11 @@ class Translator:
         )
 
     def _joined(
-        self, parts: Sequence[_Part], translations: Sequence[Sequence[Translation]], *, align: bool
+        self, parts: Sequence[_Part], translations: Sequence[Sequence[Translation]]
     ) -> Translation:
         """The translation of a line of several parts, or none, from the best ones of its parts."""
-        best = [each[0] for each in translations]
         space = word_separator(self.normalizer.of_tag(parts[0].tag if parts else "").tgt_lang)
-        links = None
-        if align:
-            sources = [part.source for part in parts]
-            links = join_links(self.tokenizer, sources, [each.alignment for each in best], space)
-        return replace(Translation.joined(best, space), alignment=links)
+        return Translation.joined([each[0] for each in translations], space)
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:

@@ -53,12 +53,11 @@ def check_available(compute_type: str, device: str) -> None:
         from ctranslate2 import get_supported_compute_types
 
         supported = get_supported_compute_types(kind, index)
-    except ImportError as error:
-        message = f"engine=ctranslate2 needs CTranslate2: pip install ctranslate2 ({error})"
-        raise UnavailableError(message) from None
-    except (RuntimeError, ValueError) as error:  # as on an AMD GPU, which PyTorch can use
-        message = f"CTranslate2 cannot use this {kind} ({error}): set engine=torch or device=cpu"
-        raise UnavailableError(message) from None
+    except (ImportError, RuntimeError, ValueError) as error:  # an AMD GPU, which PyTorch can use
+        raise UnavailableError(
+            f"engine=ctranslate2 does not work on this {kind} ({error}): pip install ctranslate2, "
+            "or set engine=torch or device=cpu"
+        ) from None
     if compute_type not in supported:
         choice = ", ".join(name for name in COMPUTE_TYPES if name in supported)
         raise UnavailableError(

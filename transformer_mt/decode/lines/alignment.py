@@ -1,7 +1,6 @@
-"""Word alignment of a translation with its source: from tokens to words, from parts to lines."""
+"""Word alignment of a translation with its source: from tokens to words."""
 
 import re
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -31,52 +30,14 @@ def align_words(
     return engine.align(pairs, words)
 
 
-def join_links(
-    tokenizer: Tokenizer,
-    sources: Sequence[Sequence[int]],
-    links: Sequence[Sequence[Link] | None],
-    space: str,
-) -> list[Link]:
-    """The alignment of a line from the token ids and the alignments of its parts.
-
-    ``space`` is what joins the translations of the parts.
-    """
-    joined: list[Link] = []
-    source_offset = 0
-    for source, part_links in zip(sources, links, strict=True):
-        assert part_links is not None
-        (piece,) = tokenizer.pieces(source[(start := tokenizer.num_tags(source)) : start + 1])
-        # A part may start within a word, and so may its translation.
-        first = source_offset - (source_offset > 0 and not piece.startswith(WORD_START))
-        continues = bool(joined) and not space
-        target_offset = len(joined) - continues
-        joined += [(first + s, target_offset + t) for s, t in part_links[continues:]]
-        source_offset = first + source_word_ids(tokenizer, source)[-1] + 1
-    return joined
-
-
-def printed_links(
-    tokenizer: Tokenizer, normalizer: Normalizer, line: str, links: Sequence[Link]
-) -> list[Link]:
-    """Links from the words of a source line, given links from the words that the model reads.
+def same_words(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> bool:
+    """Whether the words of a source line are those that the model reads.
 
     Normalisation may make several words of one (``a—b``), or one of several.
     """
     tag, text = split_tag(line, tokenizer.tags)
-    src = normalizer.of_tag(tag).src
-
-    def read(text: str) -> list[str]:
-        return WORD.findall(tokenizer.normalize(one_line(src(text))))
-
-    words, words_read = WORD.findall(text), read(text)
-    if words_read == words:
-        return list(links)
-    ends = list(accumulate(len(read(word)) for word in words))
-    if ends[-1] != len(words_read):  # words are joined: count in what leads up to each
-        beginnings = (" ".join(words[:end]) for end in range(1, len(words) + 1))
-        ends = list(accumulate((len(read(beginning)) for beginning in beginnings), max))
-    last = len(words) - 1
-    return [(min(bisect_right(ends, source), last), target) for source, target in links]
+    read = tokenizer.normalize(one_line(normalizer.of_tag(tag).src(text)))
+    return len(WORD.findall(read)) == len(WORD.findall(text))
 
 
 def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
