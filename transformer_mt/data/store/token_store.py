@@ -9,6 +9,7 @@ by itself. Which shard a pair belongs to depends only on its number and on the n
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -17,25 +18,20 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.errors import InputError
+from transformer_mt.errors import InputError, reading
 from transformer_mt.files import read_json, sha256
 
 FORMAT = 4
-"""Version of the file format; it is part of the cache key, so other versions are built again.
-
-Stores that earlier versions wrote also have a file of line numbers, which is not read."""
+"""Version of the file format; it is part of the cache key, so other versions are built again."""
 
 ARRAYS = ("src.tokens", "src.offsets", "tgt.tokens", "tgt.offsets")
 """Names of the files of a token store, apart from its header."""
-
-_HEADER = {"dtype": str, "tokens": dict, "sources": list, "longest": int, "sha256": str}
-"""Keys of the header, ``meta.json``, and the types of their values."""
 
 _SEED = 5
 """Seed of the division into shards, the same in all runs, which share the encoded corpus."""
 
 _BUFFER_BYTES = 2**16
-"""Minimum number of bytes per write to a file; with many shards, each part adds little to each."""
+"""Buffer of each file that is written; with many shards, each part adds little to each."""
 
 Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
@@ -130,16 +126,14 @@ class TokenStore:
         Raises:
             InputError: The folder is damaged.
         """
-        try:
-            meta = read_json(folder / "meta.json", _HEADER)
+        with reading(folder, remedy=_remedy(folder.parent)):
+            meta = read_json(folder / "meta.json")
             sources, sides = tuple(meta["sources"]), dict[str, Side]()
             for name in ("src", "tgt"):
                 tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
                 offsets = _memory_map(folder / f"{name}.offsets", "int64", sum(sources) + 1)
                 sides[name] = Side(tokens, offsets)
             return cls(sides["src"], sides["tgt"], sources, meta["sha256"], meta["longest"], folder)
-        except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-            raise damaged(folder.parent, f"{folder.name}: {error}") from None
 
     def verify(self) -> None:
         """Checks the tokens against their checksum; reads all of them, a gigabyte in about 1 s.
@@ -148,7 +142,8 @@ class TokenStore:
             InputError: The checksum does not match.
         """
         if self.folder is not None and checksum(self.folder) != self.fingerprint:
-            raise damaged(self.folder.parent, f"{self.folder.name}: its checksum does not match")
+            remedy = _remedy(self.folder.parent)
+            raise InputError(f"{self.folder} is damaged: its checksum does not match; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -178,9 +173,9 @@ class Corpus:
         """
         shards = tuple(sorted(folder.glob("shard-*")))
         if not shards or not shards[0].name.endswith(f"-of-{len(shards):05}"):
-            raise damaged(folder, "a shard is missing")
+            raise InputError(f"{folder} is damaged: a shard is missing; {_remedy(folder)}")
         sizes, tokens, fingerprints = [], [], []
-        for shard in shards:  # one at a time: each has five open files
+        for shard in shards:  # one at a time: each has four mapped files
             store = TokenStore.load(shard)
             sizes.append(store.source_sizes)
             sources = np.cumsum([0, *store.source_sizes])
@@ -212,20 +207,24 @@ def write_corpus(
         vocab_size: Number of token ids.
         num_sources: Number of data sources.
     """
-    writers = [
-        _ShardWriter(
-            folder / f"shard-{number:05}-of-{num_shards:05}", token_type(vocab_size), num_sources
-        )
-        for number in range(1, num_shards + 1)
-    ]
-    shard_of_next = _random_shards(num_shards)
-    for source, pairs in parts:
-        shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
-        order = np.argsort(shards, kind="stable")
-        bounds = np.searchsorted(shards[order], np.arange(num_shards + 1)).tolist()
-        by_shard = pairs.select(order)
-        for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
-            writer.append(source, by_shard, start, stop)
+    with ExitStack() as files:
+        writers = [
+            _ShardWriter(
+                folder / f"shard-{number:05}-of-{num_shards:05}",
+                token_type(vocab_size),
+                num_sources,
+                files,
+            )
+            for number in range(1, num_shards + 1)
+        ]
+        shard_of_next = _random_shards(num_shards)
+        for source, pairs in parts:
+            shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
+            order = np.argsort(shards, kind="stable")
+            bounds = np.searchsorted(shards[order], np.arange(num_shards + 1)).tolist()
+            by_shard = pairs.select(order)
+            for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
+                writer.append(source, by_shard, start, stop)
     max_length = max(writer.max_length for writer in writers)
     for writer in writers:
         writer.finish(max_length)
@@ -241,34 +240,42 @@ def _random_shards(count: int) -> Iterator[int]:
 class _ShardWriter:
     """Writes a token store, one part at a time. ``meta.json`` is written last.
 
-    Its files are open only while they are written: there may be more shards than a process may open
-    files.
+    Args:
+        folder: The new folder of the store.
+        dtype: Type of the tokens.
+        num_sources: Number of data sources.
+        files: Context in which the files are open.
     """
 
-    def __init__(self, folder: Path, dtype: np.dtype[Any], num_sources: int):
+    def __init__(self, folder: Path, dtype: np.dtype[Any], num_sources: int, files: ExitStack):
         self.max_length = 0
         self._folder, self._dtype = folder, dtype
         self._source_sizes = [0] * num_sources
         self._num_tokens = {"src": 0, "tgt": 0}
-        self._unwritten = {name: bytearray() for name in ARRAYS}
         folder.mkdir()
+        self._files = {
+            name: files.enter_context((folder / name).open("wb", _BUFFER_BYTES)) for name in ARRAYS
+        }
         for name in self._num_tokens:
-            self._write(f"{name}.offsets", np.zeros(1, np.int64))
+            self._files[f"{name}.offsets"].write(np.zeros(1, np.int64).tobytes())
 
     def append(self, source: int, pairs: TokenStore, start: int, stop: int) -> None:
         """Adds the pairs from ``start`` to ``stop - 1``, which are from one data source."""
         for name, side in (("src", pairs.src), ("tgt", pairs.tgt)):
             bounds = side.offsets[start : stop + 1]
-            self._write(f"{name}.tokens", side.tokens[bounds[0] : bounds[-1]].astype(self._dtype))
-            self._write(f"{name}.offsets", bounds[1:] - bounds[0] + self._num_tokens[name])
+            tokens = side.tokens[bounds[0] : bounds[-1]].astype(self._dtype)
+            self._files[f"{name}.tokens"].write(tokens.tobytes())
+            offsets = bounds[1:] - bounds[0] + self._num_tokens[name]
+            self._files[f"{name}.offsets"].write(offsets.tobytes())
             self._num_tokens[name] += int(bounds[-1] - bounds[0])
             self.max_length = max(self.max_length, int(np.diff(bounds).max(initial=0)))
         self._source_sizes[source] += stop - start
 
     def finish(self, max_length: int) -> None:
-        """Writes the header, with the length of the longest sequence of all shards."""
-        for name in ARRAYS:
-            self._flush(name)
+        """Writes the header, with the length of the longest sequence of all shards.
+
+        The files must be closed.
+        """
         meta = {
             "format": FORMAT,
             "dtype": self._dtype.name,
@@ -278,16 +285,6 @@ class _ShardWriter:
             "sha256": checksum(self._folder),
         }
         (self._folder / "meta.json").write_text(json.dumps(meta))
-
-    def _write(self, name: str, array: npt.NDArray[Any]) -> None:
-        self._unwritten[name] += array.tobytes()
-        if len(self._unwritten[name]) >= _BUFFER_BYTES:
-            self._flush(name)
-
-    def _flush(self, name: str) -> None:
-        with (self._folder / name).open("ab") as file:
-            file.write(self._unwritten[name])
-        self._unwritten[name].clear()
 
 
 def checksum(folder: Path) -> str:
@@ -302,12 +299,8 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
-def damaged(folder: Path, reason: str) -> InputError:
-    """The error of a damaged folder of a corpus."""
-    return InputError(
-        f"the encoded corpus {folder} is damaged ({reason}): delete the folder; it will be built "
-        "again"
-    )
+def _remedy(corpus: Path) -> str:
+    return f"delete {corpus}, and it will be built again"
 
 
 def _memory_map(path: Path, dtype: str, size: int) -> npt.NDArray[Any]:

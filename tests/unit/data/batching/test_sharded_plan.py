@@ -145,7 +145,7 @@ def test_a_damaged_shard_is_reported_before_it_is_read(tmp_path: Path) -> None:
             errors.add(str(error))
     assert intact > 0.8 * len(expected)
     (message,) = errors
-    assert f"{tmp_path} is damaged (shard-00005-of-00009: its checksum" in message
+    assert f"{tmp_path}/shard-00005-of-00009 is damaged: its checksum" in message
 
 
 SIZES = [1000, 200, 50]
