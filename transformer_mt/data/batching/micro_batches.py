@@ -24,8 +24,8 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
     """Splits a global batch into shares with similar numbers of tokens.
 
     Returns:
-        For each share, its non-empty parts of the batch's chunks, as places in the batch, counted
-        over all chunks.
+        For each share, its non-empty parts of the batch's chunks, as positions in the batch,
+        counted over all chunks.
     """
     pairs = np.concatenate(batch.chunks)
     by_chunk = np.split(np.arange(len(pairs)), np.cumsum(list(map(len, batch.chunks)))[:-1])
@@ -49,7 +49,7 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
             totals[1][share] += sides[1][pair]
     owner = np.array(owners)
     return [
-        [part for places in by_chunk if len(part := places[owner[places] == share])]
+        [part for chunk in by_chunk if len(part := chunk[owner[chunk] == share])]
         for share in range(num_shares)
     ]
 
@@ -75,7 +75,7 @@ def micro_batches(
         pad_to_grid: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
     pairs = np.concatenate(batch.chunks)
-    share = [pairs[places] for places in split_batch(batch, world_size)[rank]]
+    share = [pairs[positions] for positions in split_batch(batch, world_size)[rank]]
     if not share:
         placeholder = collate(batch.store, [np.zeros(1, np.int64)], pad_to_grid=pad_to_grid)
         placeholder.tgt_out.fill_(IGNORE_INDEX)

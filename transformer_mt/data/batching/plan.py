@@ -69,34 +69,29 @@ class BatchPlan:
         num_updates: int | None = None,
     ):
         self.store, self._seed = store, seed
+        self._weights = weights if set(weights) - {1} else ()
         self._src_lengths = _compact(store.src.lengths)
         tgt_lengths = _compact(store.tgt.lengths)
         # Both sides of a chunk should have similar lengths, to keep padding low.
         max_lengths = np.maximum(self._src_lengths, tgt_lengths)
-        # In every epoch, a position holds a pair with the same sort keys (or nearly the same, where
-        # a source has a fractional weight), so that one set of chunk boundaries serves all epochs.
+        # An epoch is a row of slots by length, which is cut into chunks. In every epoch a slot has
+        # a pair with the same keys (or nearly the same, where a source has a fractional weight), so
+        # that one set of chunk boundaries serves all epochs.
         keys = [tgt_lengths, max_lengths]
-        self._weights = weights if set(weights) - {1} else ()
         if self._weights:
             keys.append(_compact(np.repeat(np.arange(len(weights)), store.source_sizes)))
-        self._sort_keys = np.stack(keys)
-        # Their order within one length does not matter.
-        first_epoch = self._sorted_pairs(0, np.random.default_rng([seed]))
-        # Pairs of one length are shuffled, so that each chunk has an average number of tokens on
-        # both sides: sorted, those with a long source would share one chunk, those with a long
+        self._keys = np.stack(keys)
+        pairs = self._pairs_by_keys(0, np.random.default_rng([seed]))
+        # Slots of one length are shuffled, so that each chunk has an average number of tokens on
+        # both sides: sorted, pairs with a long source would share one chunk, those with a long
         # target another.
-        shuffled = np.random.default_rng([seed]).permutation(len(first_epoch))
-        by_length = np.argsort(max_lengths[first_epoch[shuffled]], kind="stable")
-        self._position_to_sorted = _compact(shuffled[by_length])
-        lengths = tgt_lengths[first_epoch[self._position_to_sorted]]
-        if num_updates is None:
-            fitting = batch_tokens // int(lengths.max())
-            self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
-            self._boundaries = chunk_boundaries(lengths, batch_tokens // self._chunks_per_batch)
-        else:
-            self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
-            num_chunks = self._chunks_per_batch * num_updates
-            self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
+        shuffled = np.random.default_rng([seed]).permutation(len(pairs))
+        by_length = np.argsort(max_lengths[pairs[shuffled]], kind="stable")
+        self._slots = _compact(shuffled[by_length])
+        """[slots] Position of the slot's pair among the epoch's pairs by their keys."""
+        self._chunks_per_batch, self._boundaries = _cut_into_chunks(
+            tgt_lengths[pairs[self._slots]], batch_tokens, num_updates
+        )
         self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
         self._chunks: list[npt.NDArray[Any]] = []
@@ -111,23 +106,23 @@ class BatchPlan:
 
     def _plan_epoch(self, epoch: int) -> None:
         rng = np.random.default_rng([self._seed, epoch])
-        pairs = self._sorted_pairs(epoch, rng)[self._position_to_sorted]
+        pairs = self._pairs_by_keys(epoch, rng)[self._slots]
         self._chunks = np.split(pairs, self._boundaries[1:-1])
         starts = self._boundaries[:-1]
         src_tokens = np.add.reduceat(self._src_lengths[pairs], starts, dtype=np.int64)
         self._batches = combine_chunks(src_tokens, rng, self._chunks_per_batch)
         self._epoch = epoch
 
-    def _sorted_pairs(self, epoch: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """Indices of the pairs of an epoch, shuffled and then sorted by their keys."""
+    def _pairs_by_keys(self, epoch: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """Indices of the pairs of an epoch by their keys; those of equal keys in random order."""
         pairs = _compact(np.arange(len(self.store)))
         pairs = rng.permutation(self._weighted_pairs(epoch) if self._weights else pairs)
-        return pairs[np.lexsort(self._sort_keys[:, pairs])]
+        return pairs[np.lexsort(self._keys[:, pairs])]
 
     def _weighted_pairs(self, epoch: int) -> npt.NDArray[Any]:
         """Indices of the pairs that occur in an epoch, some of them repeatedly."""
         selected, start = [], 0
-        sorted_pairs = np.lexsort(self._sort_keys)  # source by source
+        sorted_pairs = np.lexsort(self._keys)  # source by source
         for size, weight in zip(self.store.source_sizes, self._weights, strict=True):
             pairs = sorted_pairs[start : start + size]
             whole, fraction = divmod(weight, 1.0)
@@ -183,6 +178,18 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Non-negative numbers in the smallest dtype: saves memory, and NumPy sorts 16 bits faster."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+
+def _cut_into_chunks(
+    lengths: npt.NDArray[Any], batch_tokens: int, num_updates: int | None
+) -> tuple[int, Indices]:
+    """Number of chunks in a batch, and the chunk boundaries in a row of target lengths."""
+    if num_updates is None:
+        fitting = batch_tokens // int(lengths.max())
+        chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
+        return chunks_per_batch, chunk_boundaries(lengths, batch_tokens // chunks_per_batch)
+    chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
+    return chunks_per_batch, equal_chunk_boundaries(lengths, chunks_per_batch * num_updates)
 
 
 def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:

@@ -52,14 +52,15 @@ class ShardedPlan:
         """
         epoch, index = divmod(step, self.steps_per_epoch)
         order, ends = self._order_of_epoch(epoch)
-        place = int(np.searchsorted(ends, index, side="right"))
-        number, visit = int(order[place]), epoch * len(order) + place
+        position = int(np.searchsorted(ends, index, side="right"))
+        number, visit = int(order[position]), epoch * len(order) + position
         wanted = (visit, visit + 1)
         self._planned = {
             v: self._planned.get(v) or self._thread.submit(self._plan_visit, v) for v in wanted
         }
         plan, updates = self._planned[visit].result(), int(self._updates[number])
-        return plan[epoch * updates + index - int(ends[place]) + updates]
+        first = int(ends[position]) - updates
+        return plan[epoch * updates + index - first]
 
     def first_shard(self) -> BatchPlan:
         """The plan of a shard, with updates as large as in all shards."""
@@ -92,8 +93,8 @@ class ShardedPlan:
         return order, np.cumsum(self._updates[order])
 
     def _plan_visit(self, visit: int) -> BatchPlan:
-        epoch, place = divmod(visit, len(self._visited))
-        number = int(self._order_of_epoch(epoch)[0][place])
+        epoch, position = divmod(visit, len(self._visited))
+        number = int(self._order_of_epoch(epoch)[0][position])
         store = TokenStore.load(self._corpus.shards[number])
         store.verify()  # which also reads it ahead
         plan = self._plan(number, store)
