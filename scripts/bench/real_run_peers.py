@@ -108,7 +108,6 @@ def train_torch(job: TrainJob) -> None:
     model = TorchPeer(data.model).to(device).train()
     peak_lr, warmup = job.schedule.peak_lr, job.schedule.warmup_steps
     assert peak_lr
-    assert settings.validate_every
     optimizer = peer_adam(model, peak_lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda done: min((done + 1) / warmup, (warmup / (done + 1)) ** 0.5)
@@ -240,9 +239,9 @@ def trainer_arguments(job: TrainJob, **more: Any) -> Any:
         lr_scheduler_type=job.schedule.name,
         warmup_steps=job.schedule.warmup_steps,
         optim="adamw_torch_fused",
-        adam_beta1=job.optimizer.beta1,
-        adam_beta2=job.optimizer.beta2,
-        adam_epsilon=job.optimizer.eps,
+        adam_beta1=0.9,
+        adam_beta2=0.98,
+        adam_epsilon=1e-9,
         max_grad_norm=0.0,
         label_smoothing_factor=job.train.label_smoothing,
         use_cpu=pick_device("auto").type == "cpu",  # required for bf16 on a CPU

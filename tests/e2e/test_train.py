@@ -291,15 +291,15 @@ def test_changed_test_set_is_reported_and_scored_again(
 
 def test_finished_run_without_a_test_set(tmp_path: Path, train: Start) -> None:
     """Its schedule ends with the run: with a higher limit its rate rises again."""
-    argv = ["data.test=[]", "train.max_epochs=1", "schedule=linear", "schedule.warmup_steps=2"]
+    argv = ["data.test=[]", "train.max_steps=10", "schedule=linear", "schedule.warmup_steps=2"]
     for finished_before in (False, True):
         status, out, err = train(tmp_path / "run", *argv).wait()
         assert (status, out) == (0, ""), err
-        assert ("nothing to do (reached train.max_epochs=1; " in err) == finished_before
+        assert ("nothing to do (reached train.max_steps=10; " in err) == finished_before
     assert "mt-translate model=" not in err  # only where something was trained
     *_, (last, *_) = curve(tmp_path / "run")
     (last_rate,) = [r["lr"] for r in records(tmp_path / "run", "train") if r["step"] == last]
-    argv[1] = "train.max_epochs=2"
+    argv[1] = "train.max_steps=20"
     _, err = train(tmp_path / "run", *argv).done()
     (jump,) = re.findall(r"the learning rate goes from (\S+) to (\S+), since", err)
     assert jump[0] == f"{last_rate:.1e}"

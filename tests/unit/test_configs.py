@@ -64,11 +64,10 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.model, num_encoder_layers=6, num_decoder_layers=6, positions="sinusoidal")
     values(job.model, key_size=64, value_size=64)
     values(job.tokenizer, type="bpe", vocab_size=37000, path=None)
-    values(job.optimizer, beta1=0.9, beta2=0.98, eps=1e-9)
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
-    limits = StoppingCriteria(job.train, steps_per_epoch=5000)
+    limits = StoppingCriteria(job.train)
     steps = 10 * 60 * 10 // 4  # §5.2, §6.1: 10 minutes of 0.4 s a step
     assert [limits.interval(TrainingState(step=steps + i)) for i in (-1, 0)] == [0, 1]
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
@@ -130,7 +129,6 @@ def test_tiny_is_the_model_of_wu_et_al() -> None:
 def test_the_large_batch_of_ott_et_al() -> None:
     job = train_job("experiment=wmt14_fast")
     values(job.schedule, name="inverse_sqrt", warmup_steps=4000, peak_lr=1e-3)
-    values(job.optimizer, beta1=0.9, beta2=0.98, eps=1e-8)
     values(job.train, batch_tokens=400_000, label_smoothing=0.1)
     assert job.model == train_job().model
     assert job.train.max_steps * 10 == train_job().train.max_steps

@@ -16,14 +16,8 @@ from transformer_mt.registries import (
 
 @dataclass(kw_only=True, frozen=True)
 class OptimizerConfig(Checked, prefix="optimizer."):
-    """Adam (§5.3); the schedule sets the learning rate."""
+    """Adam with β₁ 0.9, β₂ 0.98 and ε 10⁻⁹ (§5.3); the schedule sets the learning rate."""
 
-    beta1: float = number(0.9, at_least=0, below=1)
-    """Decay rate of Adam's first moment (§5.3)."""
-    beta2: float = number(0.98, at_least=0, below=1)
-    """Decay rate of Adam's second moment (§5.3)."""
-    eps: float = number(1e-9, above=0)
-    """ε in the denominator of Adam's update (§5.3)."""
     weight_decay: float = number(0.0, at_least=0)
     """Decoupled weight decay of the weight matrices (none in the paper). Each update multiplies
     them by 1 − learning rate × weight decay. With the high learning rates of short runs, 2 to 5
@@ -38,8 +32,7 @@ class ScheduleConfig(Checked, prefix="schedule."):
     name: str = one_of(SCHEDULES)
     """Follow the paper's formula (noam), its shape with a peak of your choice (inverse_sqrt), or
     decay linearly to zero (linear). The peak of ``noam`` follows from ``model.d_model`` and
-    ``warmup_steps``. ``linear`` reaches zero at the limit of updates, epochs or hours that ends the
-    run."""
+    ``warmup_steps``. ``linear`` reaches zero at the limit of updates or hours that ends the run."""
     warmup_steps: int = number(4000, at_least=1)
     """Updates of linear warm-up (§5.3)."""
     peak_lr: float | None = number(None, above=0)
@@ -80,8 +73,6 @@ class TrainConfig(Checked, prefix="train."):
     do on another number of devices."""
     max_steps: int = number(100000, at_least=1)
     """Stop after this many updates (§5.2)."""
-    max_epochs: int | None = number(None, at_least=1)
-    """Stop after this many epochs, or at ``max_steps`` if that comes first. null: no limit."""
     max_hours: float | None = number(None, above=0)
     """Stop after this many hours of training and validation. null: no limit. The time before an
     interruption counts; the last validations and the test set do not. ``schedule=linear`` reaches
@@ -111,13 +102,11 @@ class TrainConfig(Checked, prefix="train."):
     """Train on this kind of device; auto takes the GPU if there is one."""
     log_every: int = number(100, at_least=1)
     """Write a log line every this many updates, and after the first."""
-    interval: str = one_of("step", "epoch")
-    """Count ``validate_every`` and ``checkpoint_every`` in updates or in epochs."""
-    validate_every: int | None = number(None, at_least=1)
-    """Validate at this interval. null: 1500 updates, or 1 epoch. Each validation computes loss,
+    validate_every: int = number(1500, at_least=1)
+    """Validate every this many updates. Each validation computes loss,
     perplexity, BLEU and chrF2 of the whole set, and saves a checkpoint."""
     checkpoint_every: int | None = number(None, at_least=1)
-    """Save a checkpoint at this interval. null: 1.5% of the run, which is 1500 updates of 100000,
+    """Save a checkpoint every this many updates. null: 1.5% of the run, which is 1500 of 100000,
     as the paper's 10 minutes of 12 hours (§6.1)."""
     average_checkpoints: int = number(5, at_least=1)
     """Average this many checkpoints for the final model (§6.1), none of them from the warm-up. This

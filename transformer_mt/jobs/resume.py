@@ -28,7 +28,6 @@ _MAY_CHANGE = (
     "schedule.",  # as advised after divergence, like train.clip_norm
     "train.clip_norm",
     "train.max_steps",
-    "train.max_epochs",
     "train.max_hours",
     "train.patience",
     "train.max_tokens_per_device",  # dropout masks will differ

@@ -34,8 +34,8 @@ def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     adamw = torch.optim.AdamW(  # without weight decay it equals Adam bit for bit
         groups,
         lr=0.0,
-        betas=(config.beta1, config.beta2),
-        eps=config.eps,
+        betas=(0.9, 0.98),
+        eps=1e-9,
         weight_decay=0.0,
         fused=True,
     )

@@ -8,8 +8,6 @@ from transformer_mt.config import TrainConfig
 
 _CHANCE = {"bleu": 1.0, "chrf": 10.0}
 """Scores below which their order is chance: the model cannot translate yet."""
-_VALIDATION_INTERVAL = {"step": 1500, "epoch": 1}
-"""Default of ``train.validate_every``, by ``train.interval``."""
 _CHECKPOINT_SHARE = 0.015
 """Default interval of the averaged checkpoints, as a share of the run: 1,500 of 100,000 updates, or
 10 minutes of 12 hours (§5.2, §6.1)."""
@@ -76,25 +74,18 @@ class StoppingCriteria:
     """When to log, to validate, to save a checkpoint, and to stop.
 
     Args:
-        config: Limits and intervals; ``interval: epoch`` counts intervals in epochs.
-        steps_per_epoch: Number of updates in one epoch.
+        config: Limits and intervals.
         warmup_steps: Number of updates of the warm-up.
 
     Attributes:
         last_step: Maximum number of updates of the run.
-        validate_every: Number of updates between two validations.
         max_seconds: Maximum time of training and validations.
     """
 
-    def __init__(self, config: TrainConfig, steps_per_epoch: int, warmup_steps: int = 0):
+    def __init__(self, config: TrainConfig, warmup_steps: int = 0):
         self._config, self.warmup_steps = config, warmup_steps
-        unit = steps_per_epoch if config.interval == "epoch" else 1
-        self._checkpoint_every = config.checkpoint_every and config.checkpoint_every * unit
-        self.validate_every = (
-            config.validate_every or _VALIDATION_INTERVAL[config.interval]
-        ) * unit
-        epochs = math.inf if config.max_epochs is None else config.max_epochs
-        self.last_step = int(min(config.max_steps, epochs * steps_per_epoch))
+        self._checkpoint_every = config.checkpoint_every
+        self.last_step = config.max_steps
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
 
     def expected_steps(self, state: TrainingState) -> float:
@@ -120,7 +111,7 @@ class StoppingCriteria:
 
     def next_break(self, state: TrainingState) -> tuple[int, float]:
         """When the next log line, checkpoint or validation is due: by update, or by seconds."""
-        every = [self._config.log_every, self.validate_every]
+        every = [self._config.log_every, self._config.validate_every]
         share = 1.0  # of the run
         if self._checkpoint_every:
             every.append(self._checkpoint_every)
@@ -149,14 +140,12 @@ class StoppingCriteria:
         """Why a run has stopped, with the setting."""
         config = self._config
         if state.step >= self.last_step:
-            if state.step >= config.max_steps:
-                return f"reached train.max_steps={config.max_steps}"
-            return f"reached train.max_epochs={config.max_epochs}"
+            return f"reached train.max_steps={config.max_steps}"
         if self.is_last_update(state):
             return f"reached train.max_hours={config.max_hours}"
         return f"no improvement in {state.stale} validations (train.patience)"
 
     def needs_validation(self, state: TrainingState) -> bool:
         """Whether the weights of this step are to be validated."""
-        due = state.step % self.validate_every == 0 or self.is_last_update(state)
+        due = state.step % self._config.validate_every == 0 or self.is_last_update(state)
         return state.step > 0 and due

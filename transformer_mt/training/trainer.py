@@ -106,9 +106,7 @@ class Trainer:
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
-        self.criteria = StoppingCriteria(
-            config, self._batches.steps_per_epoch, job.schedule.warmup_steps
-        )
+        self.criteria = StoppingCriteria(config, job.schedule.warmup_steps)
         self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
         self._restore()
 
@@ -216,10 +214,7 @@ class Trainer:
             job: The job of this run, or of an earlier start of it.
         """
         schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
-        criteria = StoppingCriteria(
-            job.train, self._batches.steps_per_epoch, job.schedule.warmup_steps
-        )
-        last_step = criteria.expected_steps(self.state)
+        last_step = StoppingCriteria(job.train).expected_steps(self.state)
         return schedule(self.state.step, job.schedule, job.model.d_model, last_step)
 
     def _update(self, batches: Batches) -> None:

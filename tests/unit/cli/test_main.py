@@ -44,7 +44,7 @@ BAD_USAGE = {
     "model=huge": ["model=huge", "big, deep_shallow, medium, mini, small, student, tiny, auto"],
     "max_step=1": ["mean train.max_steps"],
     "data.cleaning=standard": ["; a preset is chosen by cleaning=none, paper or standard"],
-    "train.max=1": ["train.max_epochs or train.max_hours?"],
+    "train.max=1": ["train.max_hours or train.max_steps?"],
     "experiment=quickstrat": ["experiment=quickstrat", "mean experiment=quickstart?", "table3/…"],
     "experiment=table3/C_layers_3": ["table3/… is one of: A_heads_1, ", "C_layers_2, C_layers_4"],
     "src=a.en": ["'src'", "'data.train=[{src: FILE, tgt: FILE}]'"],

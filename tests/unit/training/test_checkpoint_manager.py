@@ -25,7 +25,7 @@ from transformer_mt.training.progress import StoppingCriteria, TrainingState
 def manager(folder: Path, warmup: int = 0, **config: Any) -> CheckpointManager:
     """As at the start of a run in this folder, or when it is resumed."""
     settings = TrainConfig(checkpoint_every=10, **config)
-    criteria, world = StoppingCriteria(settings, 1, warmup), World(torch.device("cpu"))
+    criteria, world = StoppingCriteria(settings, warmup), World(torch.device("cpu"))
     return CheckpointManager(folder, settings, criteria, ckpt.valid_checkpoints(folder), world)
 
 

@@ -53,7 +53,7 @@ def open_monitor(
     folder: Path, steps_done: int, max_steps: int, max_seconds: float | None = None, **options: Any
 ) -> Monitor:
     max_hours = None if max_seconds is None else max_seconds / 3600
-    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps, max_hours=max_hours), 1)
+    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps, max_hours=max_hours))
     return Monitor(folder, TrainingState(step=steps_done), criteria, **options)
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_would_take_too_long_is_announced_after_three_updates(
 ) -> None:
     max_steps, max_hours = limits
     config = TrainConfig(max_steps=max_steps, max_hours=max_hours)
-    monitor = Monitor(tmp_path, TrainingState(), StoppingCriteria(config, 10**9))
+    monitor = Monitor(tmp_path, TrainingState(), StoppingCriteria(config))
     for step in range(1, 6):
         clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
         monitor.update(100, 0.0)

@@ -19,16 +19,6 @@ def first_of_intervals(criteria: StoppingCriteria) -> list[int]:
     return [step for step in steps[1:] if intervals[step] > intervals[step - 1]]
 
 
-def test_intervals_in_epochs_are_converted_to_updates() -> None:
-    config = TrainConfig(interval="epoch", validate_every=2, checkpoint_every=1, max_epochs=7)
-    criteria = StoppingCriteria(config, steps_per_epoch=54)
-    assert (criteria.validate_every, criteria.last_step) == (108, 378)
-    assert first_of_intervals(criteria) == [54, 108, 162, 216, 270, 324, 378]
-    assert StoppingCriteria(TrainConfig(interval="epoch"), 54).validate_every == 54
-    assert StoppingCriteria(TrainConfig(max_steps=100, max_epochs=7), 54).last_step == 100
-    assert StoppingCriteria(TrainConfig(max_steps=10**6, max_epochs=7), 54).last_step == 378
-
-
 @pytest.mark.parametrize(
     ("at", "last", "reason"),
     [
@@ -44,18 +34,16 @@ def test_intervals_in_epochs_are_converted_to_updates() -> None:
 def test_limits_of_updates_hours_and_patience(
     at: TrainingState, last: bool, reason: str | None
 ) -> None:
-    criteria = StoppingCriteria(TrainConfig(max_steps=100, max_hours=1.0, patience=3), 54)
+    criteria = StoppingCriteria(TrainConfig(max_steps=100, max_hours=1.0, patience=3))
     assert (criteria.is_last_update(at), criteria.should_stop(at)) == (last, reason is not None)
     assert reason is None or criteria.reason(at).startswith(reason)
-    epochs = StoppingCriteria(TrainConfig(max_epochs=3), 54)
-    assert epochs.reason(TrainingState(step=162)) == "reached train.max_epochs=3"
-    assert not StoppingCriteria(TrainConfig(), 54).should_stop(
+    assert not StoppingCriteria(TrainConfig()).should_stop(
         TrainingState(step=40, seconds=1e9, stale=10**6)
     )
 
 
 def test_the_last_weights_are_always_validated() -> None:
-    criteria = StoppingCriteria(TrainConfig(max_steps=100, validate_every=30, max_hours=1.0), 54)
+    criteria = StoppingCriteria(TrainConfig(max_steps=100, validate_every=30, max_hours=1.0))
     wanted = [step for step in range(110) if criteria.needs_validation(TrainingState(step=step))]
     assert wanted == [30, 60, 90, *range(100, 110)]
     assert criteria.needs_validation(TrainingState(step=41, seconds=3601))
@@ -63,7 +51,7 @@ def test_the_last_weights_are_always_validated() -> None:
 
 def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None:
     config = TrainConfig(log_every=4, checkpoint_every=6, validate_every=9, max_steps=23)
-    criteria, breaks = StoppingCriteria(config, 1000), [0]
+    criteria, breaks = StoppingCriteria(config), [0]
     while breaks[-1] < criteria.last_step:
         breaks.append(criteria.next_break(TrainingState(step=breaks[-1]))[0])
     every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
@@ -76,7 +64,7 @@ def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None
 @pytest.mark.parametrize("max_steps", [20, 6000, 100_000])
 def test_the_default_average_is_that_of_the_last_percents_of_a_run(max_steps: int) -> None:
     # The paper: the last 5 checkpoints of 10 minutes each, of 12 hours (§5.2, §6.1).
-    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps), 10**9)
+    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps))
     averaged = [*first_of_intervals(criteria), max_steps][-5:]  # of few updates, each
     assert 0.92 * max_steps - 5 < averaged[0] < averaged[-1] == max_steps
     if max_steps == 100_000:  # 10 minutes of 0.4 s an update
@@ -84,7 +72,7 @@ def test_the_default_average_is_that_of_the_last_percents_of_a_run(max_steps: in
 
 
 def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> None:
-    criteria = StoppingCriteria(TrainConfig(max_hours=1.0), 10**9)
+    criteria = StoppingCriteria(TrainConfig(max_hours=1.0))
     intervals = [criteria.interval(TrainingState(step=s, seconds=6.0 * s)) for s in range(601)]
     first = [step for step in range(1, 601) if intervals[step] > intervals[step - 1]]
     assert first == list(range(9, 601, 9))  # 54 seconds are 1.5% of an hour
