@@ -31,8 +31,19 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
         elif prefix + key not in PLACES:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield prefix + key, text
+            yield prefix + key, str(_without_nulls(value))
+
+
+def _without_nulls(value: Any) -> Any:
+    """A value with the fields that its data sources have, of all that sources may have."""
+    if not isinstance(value, list):
+        return value
+    return [
+        {key: each for key, each in item.items() if each is not None}
+        if isinstance(item, dict)
+        else item
+        for item in value
+    ]
 
 
 def results(run: Path, best_by: str) -> dict[str, Any]:
