@@ -61,7 +61,7 @@ class CheckpointManager:
         """Restores all ranks from the latest checkpoint, if there is one.
 
         The data and the dropout masks need no state: those of an update are functions of its number
-        (``BatchPlan``, ``Trainer._update``).
+        (``BatchPlan``, ``Trainer._step``).
 
         Returns:
             The training state, and the metrics of the checkpoint's validation unless it is missing.

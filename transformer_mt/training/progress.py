@@ -109,7 +109,7 @@ class StoppingCriteria:
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
 
-    def next_break(self, state: TrainingState) -> tuple[int, float]:
+    def next_due(self, state: TrainingState) -> tuple[int, float]:
         """When the next log line, checkpoint or validation is due: by update, or by seconds."""
         every = [self._config.log_every, self._config.validate_every]
         share = 1.0  # of the run

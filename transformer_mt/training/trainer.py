@@ -177,7 +177,7 @@ class Trainer:
         self._accounted, stop_requested = time.perf_counter(), False
         while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
-            stop_requested = self._train_until_break(batches, signals)
+            stop_requested = self._train_until_due(batches, signals)
             if criteria.logs(state):
                 self._log()
             self.checkpoints.check()
@@ -191,12 +191,12 @@ class Trainer:
             self.checkpoints.wait()
             raise StoppedError(max(self._world.gather(signals.received or 0)))
 
-    def _train_until_break(self, batches: Batches, signals: Signals) -> bool:
+    def _train_until_due(self, batches: Batches, signals: Signals) -> bool:
         """Trains until something is due after an update, or a signal arrives; whether one did."""
         state, criteria, stop_requested = self.state, self.criteria, False
-        last_step, last_second = criteria.next_break(state)
+        last_step, last_second = criteria.next_due(state)
         while not stop_requested:
-            self._update(batches)
+            self._step(batches)
             now = time.perf_counter()
             state.seconds += now - self._accounted
             self._accounted = now
@@ -217,7 +217,7 @@ class Trainer:
         last_step = StoppingCriteria(job.train).expected_steps(self.state)
         return schedule(self.state.step, job.schedule, job.model.d_model, last_step)
 
-    def _update(self, batches: Batches) -> None:
+    def _step(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number."""
         start = time.perf_counter()
         self._micro_batches, num_targets = next(batches)

@@ -49,13 +49,13 @@ def test_the_last_weights_are_always_validated() -> None:
     assert criteria.needs_validation(TrainingState(step=41, seconds=3601))
 
 
-def test_breaks_are_the_multiples_of_all_intervals_and_the_last_update() -> None:
+def test_something_is_due_at_the_multiples_of_all_intervals_and_the_last_update() -> None:
     config = TrainConfig(log_every=4, checkpoint_every=6, validate_every=9, max_steps=23)
-    criteria, breaks = StoppingCriteria(config), [0]
-    while breaks[-1] < criteria.last_step:
-        breaks.append(criteria.next_break(TrainingState(step=breaks[-1]))[0])
+    criteria, due = StoppingCriteria(config), [0]
+    while due[-1] < criteria.last_step:
+        due.append(criteria.next_due(TrainingState(step=due[-1]))[0])
     every = [n for n in range(1, 24) if n % 4 == 0 or n % 6 == 0 or n % 9 == 0]
-    assert breaks == [0, 1, *every, 23]  # the first update is logged
+    assert due == [0, 1, *every, 23]  # the first update is logged
     assert [step for step in range(24) if criteria.logs(TrainingState(step=step))] == [
         *(0, 1, 4, 8, 12, 16, 20, 23)
     ]
@@ -77,7 +77,7 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
     first = [step for step in range(1, 601) if intervals[step] > intervals[step - 1]]
     assert first == list(range(9, 601, 9))  # 54 seconds are 1.5% of an hour
     for seconds, due in ((0.0, 54.0), (53.9, 54.0), (54.0, 108.0), (3590.0, 3600.0)):
-        at = criteria.next_break(TrainingState(step=1, seconds=seconds))
+        at = criteria.next_due(TrainingState(step=1, seconds=seconds))
         assert at == (100, pytest.approx(due))
 
 
