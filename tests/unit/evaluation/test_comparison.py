@@ -83,6 +83,25 @@ def test_equals_the_paired_test_of_sacrebleu(
     assert ours["c.de", "BLEU"].is_significant
 
 
+def test_lines_of_each_tag_are_scored_apart(texts: dict[str, list[str]]) -> None:
+    """Against their own references, and counted by themselves."""
+    tags = ["<2de>", "<2fr>", "<2de>"] * 50
+    source = [f"{tag} {i}" for i, tag in enumerate(tags)]
+    hypotheses = [line if i % 10 else "" for i, line in enumerate(texts["a.de"])]
+    test = TestSet(references={"r": texts["ref1"]}, source=source, tags={"<2de>", "<2fr>"})
+    (system,) = evaluate_systems({"a": hypotheses}, test, ScoreSettings(metrics=["bleu"])).systems
+    for score, tag, lines in zip(system.scores, ("<2de>", "<2fr>"), (100, 50), strict=True):
+        own = [i for i in range(150) if tags[i] == tag]
+        expected = BLEU().corpus_score(
+            [hypotheses[i] for i in own], [[texts["ref1"][i] for i in own]]
+        )
+        assert (score.tag, score.score, score.segments) == (tag, expected.score, lines)
+    assert system.diagnostics == [
+        "<2de>: 10 of 100 lines are empty",
+        "<2fr>: 5 of 50 lines are empty",
+    ]
+
+
 def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:
     """By BLEU and TER the third is as good: of two words that are wrong, one is another."""
     wrong = [f"{line} xylophon" for line in texts["a.de"]]
