@@ -96,6 +96,11 @@ class Prepared:
         """The training pairs, memory-mapped."""
         return Corpus.load(self.corpus)
 
+    @property
+    def num_pairs(self) -> int:
+        """Number of training pairs, whatever the number of copies (``data.copies``)."""
+        return len(self.train) // self.config.copies
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary, loaded in each process."""

@@ -162,6 +162,7 @@ def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_pa
     copied = prepared_with(tmp_path, sampling=0.2, copies=3, augment="standard")
     assert copied.report == clean.report
     assert len(copied.train) == 3 * len(clean.train) == 3 * clean.report["kept"]
+    assert copied.num_pairs == clean.num_pairs == len(clean.train)
     assert copied.train.source_sizes.tolist() == [[len(copied.train)]]
     assert (copied.valid, copied.test) == (clean.valid, clean.test)
     for side in ("src", "tgt"):
