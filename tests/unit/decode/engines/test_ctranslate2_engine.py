@@ -164,7 +164,7 @@ def test_what_is_not_available_is_refused(
     with pytest.raises(InputError, match=r"compute_type=float15 .* choose from float32"):
         check_available("float15", "cpu")
     monkeypatch.setattr("ctranslate2.get_supported_compute_types", fail)
-    with pytest.raises(InputError, match=r"no CUDA-capable .*: set engine=torch or device=cpu"):
+    with pytest.raises(InputError, match=r"no CUDA-capable .* set engine=torch or device=cpu"):
         check_available("float32", "cuda:0")
     engine = converted(model_that_ends(5.0), DecodeConfig())
     for use in (
