@@ -104,7 +104,7 @@ def trainer(
         train=TrainConfig(**settings),
     )
     folder.mkdir(exist_ok=True)
-    sets = {"train": one_shard(PAIRS), "valid_store": VALID, "sampler": None}
+    sets = {"train": one_shard(PAIRS), "valid_store": VALID}
     tokenizer = SimpleNamespace(vocab_size=V, tgt=SimpleNamespace(vocab_size=V))
     prepared: Any = SimpleNamespace(**sets, tokenizer=tokenizer)
     return Trainer(job, prepared, translate or Bleu(), CPU)

@@ -82,10 +82,12 @@ except KeyboardInterrupt:
 """
 
 
-def start(call: str, seconds: int) -> subprocess.Popen[str]:
-    program = PROGRAM.replace("CALL", call).replace("SECONDS", str(seconds))
+def start(folder: Path, call: str, seconds: int) -> subprocess.Popen[str]:
+    """A script that is as if ``train`` were called in it."""
+    script = folder / "script.py"
+    script.write_text(PROGRAM.replace("CALL", call).replace("SECONDS", str(seconds)))
     process = subprocess.Popen(
-        [sys.executable, "-c", program],
+        [sys.executable, str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -100,17 +102,17 @@ def start(call: str, seconds: int) -> subprocess.Popen[str]:
     ("call", "seconds"),
     [("list(map_ordered(task, [{}] * 1000, 2))", 1), ("run_in_process(task, {})", 600)],
 )
-def test_ctrl_c_ends_the_workers(call: str, seconds: int) -> None:
+def test_ctrl_c_ends_the_workers(tmp_path: Path, call: str, seconds: int) -> None:
     """At once in ``run_in_process``; of several processes each finishes its item."""
-    process = start(call, seconds)
+    process = start(tmp_path, call, seconds)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, errors = process.communicate(timeout=60)  # no worker has kept the output open
     assert out.endswith("interrupted\n")
     assert (process.returncode, errors) == (0, "")  # no worker prints an error of its own
 
 
-def test_workers_end_when_their_parent_is_killed() -> None:
-    process = start("list(map_ordered(task, [{}] * 2, 2))", 600)
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    process = start(tmp_path, "list(map_ordered(task, [{}] * 2, 2))", 600)
     process.kill()
     process.communicate(timeout=60)
 
