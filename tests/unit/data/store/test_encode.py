@@ -1,6 +1,7 @@
 """Copies of the training data, with noise on the source and sampled segmentations of both sides."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,9 @@ def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_pa
     assert len(copied.train) == 3 * len(clean.train) == 3 * clean.report["kept"]
     assert copied.num_pairs == clean.num_pairs == len(clean.train)
     assert copied.train.source_sizes.tolist() == [[len(copied.train)]]
+    targets = [texts(data.tokenizer_model, data.train.sample.tgt) for data in (clean, copied)]
+    assert len(set(targets[0])) == len(targets[0])  # the duplicates are gone, and of each copy
+    assert Counter(targets[1]) == Counter(3 * targets[0])
     assert (copied.valid, copied.test) == (clean.valid, clean.test)
     for side in ("src", "tgt"):
         stores = copied.valid_store, clean.valid_store
