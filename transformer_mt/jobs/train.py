@@ -264,7 +264,10 @@ def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> li
     if not data.test:
         return []
     sources, references = [pair.src for pair in data.test], [pair.tgt for pair in data.test]
-    translator = Translator.of_model(model, data.tokenizer, job)
+    if world.size == 1:  # as mt-eval does, so that both print the same scores
+        translator = Translator.load(job.run_dir, device=str(world.device), cache_dir=job.cache_dir)
+    else:  # of which not all can be expected to see the folder
+        translator = Translator.of_model(model, data.tokenizer, job)
     hypotheses = translate_sharded(translator, sources, world)
     if not world.is_main:
         return []
