@@ -206,17 +206,6 @@ def damages(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-def all_damaged(lab: Lab, rng: random.Random, left: int) -> Try:
-    run_dir = lab.half()
-    attempt = Try(run_dir, 1)
-    for path in checkpoints(run_dir):
-        attempt.history.append(damage(path / rng.choice(FILES[:2]), "cut", rng))
-    found = contents(run_dir)
-    attempt.problems += lab.start(run_dir).end().refusal("checkpoint")
-    attempt.problems += differences(contents(run_dir), found)
-    return attempt
-
-
 def machine_off(lab: Lab, rng: random.Random, left: int) -> Try:
     """A power failure: data not yet on disk (temporary files, ends of logs) is lost too."""
     run_dir = lab.new_folder()
@@ -256,27 +245,6 @@ def cut_records(run_dir: Path, rng: random.Random, attempt: Try) -> None:
     attempt.history.append(f"metrics.jsonl cut by {len(tail) - keep} bytes")
 
 
-def cut_files(lab: Lab, rng: random.Random, left: int) -> Try:
-    run_dir = lab.half()
-    name = ("config.yaml", "metrics.jsonl")[left % 2]
-    path = run_dir / name
-    written = path.read_bytes()
-    attempt = Try(run_dir, 1, history=[damage(path, "cut", rng)])
-    if name == "config.yaml":
-        ended = lab.start(run_dir).end()
-        if ended.status:  # with the file restored, nothing is lost
-            attempt.problems += ended.refusal(re.escape(str(run_dir)))
-            path.write_bytes(written)
-        attempt.problems += lab.finish(run_dir)
-    else:  # only the truncated records are missing
-        attempt.problems += lab.start(run_dir).end().expect(0)
-        found, expected = contents(run_dir), lab.expected()
-        kept = [record for record in expected[name] if record in found[name]]
-        drawn = {"curves.png": found.get("curves.png")}  # from the records that are left
-        attempt.problems += differences(found, {**expected, name: kept, **drawn})
-    return attempt
-
-
 # Disks.
 
 
@@ -291,21 +259,10 @@ def disk_full(lab: Lab, rng: random.Random, left: int) -> Try:
     return attempt
 
 
-def file_limit(lab: Lab, rng: random.Random, left: int) -> Try:
-    """A limit on the file size (ulimit -f): like a full disk, but needs no permission to mount."""
-    run_dir = lab.half()
-    largest = max(map(len, checkpoint_bytes(checkpoints(run_dir)[-1]).values()))
-    limit = rng.randrange(largest // 8, largest)
-    attempt = Try(run_dir, 1, history=[f"file size limit {limit:,} bytes"])
-    attempt.problems += check_refusal(lab, run_dir, "File too large", limit)
-    attempt.problems += lab.finish(run_dir)
-    return attempt
-
-
-def check_refusal(lab: Lab, run_dir: Path, reason: str, limit: int | None = None) -> list[str]:
+def check_refusal(lab: Lab, run_dir: Path, reason: str) -> list[str]:
     """Problems with a run that cannot write: it must print one line and keep its checkpoints."""
     before = {path: checkpoint_bytes(path) for path in checkpoints(run_dir)}
-    words = lab.start(run_dir, file_limit=limit).end().refusal(reason)
+    words = lab.start(run_dir).end().refusal(reason)
     # A checkpoint written before the disk was full may have replaced the oldest.
     lost = [path.name for path in list(before)[-2:] if not path.exists()]
     words += [f"{name} was deleted" for name in lost]
@@ -398,11 +355,8 @@ FAULTS: dict[str, Fault] = {
     "lost launcher": lost_launcher,
     "lost rank": lost_rank,
     "damaged checkpoint": damages,
-    "all damaged": all_damaged,
     "machine off": machine_off,
-    "files cut short": cut_files,
     "disk full": disk_full,
-    "file size limit": file_limit,
     "double start": double_start,
 }
 """Faults by name."""

@@ -7,7 +7,6 @@ of the trainer: only the run folder is inspected, as a user would.
 
 import json
 import re
-import resource
 import shutil
 import signal
 import time
@@ -260,16 +259,12 @@ class Lab:
         self._folders += 1
         return self.folder / f"run{self._folders:04d}"
 
-    def start(
-        self, run_dir: Path, *more: str, real: bool = False, file_limit: int | None = None
-    ) -> Running:
+    def start(self, run_dir: Path, *more: str, real: bool = False) -> Running:
         """Starts mt-train with the shared settings and ``more``."""
         self._starts += 1
         output = self.folder / f"output{self._starts:05d}"
         argv = arguments(self.folder, run_dir, *SETTINGS, *more)
         running = Running(argv, run_dir, output, self._validations.get(more, []), real)
-        if file_limit is not None:
-            resource.prlimit(running.pid, resource.RLIMIT_FSIZE, (file_limit, file_limit))
         self._running = [running for running in self._running if running.process.is_alive()]
         self._running.append(running)
         return running

@@ -21,11 +21,8 @@ MISSES = 5
 SHORT = {
     "kill -9": 3,
     "damaged checkpoint": 1,
-    "all damaged": 1,
     "machine off": 1,
-    "files cut short": 2,
     "disk full": 1,
-    "file size limit": 1,
     "double start": 1,
 }
 LONG = {

@@ -4,7 +4,6 @@
 """
 
 import ast
-import re
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -100,25 +99,3 @@ def test_constraints_are_those_of_the_lock() -> None:
     direct = {one["name"] for one in project["dependencies"] + project["dev-dependencies"]["dev"]}
     direct.remove("torch")  # scripts/lib.sh chooses it
     assert direct <= constraints.keys(), AGAIN
-
-
-def test_nobody_is_told_to_install_this_package_from_an_index() -> None:
-    """It is not published: the command would fail, or install what a stranger calls so."""
-    command = re.compile(r"\b(?:install|uvx|--from)\b[^`\n#]*\btransformer[-_]mt(?![\w/.])")
-    folders = ("configs", "scripts", "tests", "transformer_mt")
-    pages = [path for path in ROOT.iterdir() if path.name != "uv.lock"]
-    pages += [path for folder in folders for path in (ROOT / folder).rglob("*")]
-    pages = [path for path in pages if path.is_file() and path.suffix != ".pyc"]
-    told = []
-    for page in pages:
-        text = page.read_bytes().decode(errors="ignore")
-        told += [(page.name, found[0]) for found in command.finditer(text)]
-        told += [(page.name, found[0]) for found in re.finditer(r"transformer[-_]mt\[\w+\]", text)]
-    assert len(pages) > 400
-    assert told == []
-
-
-@pytest.mark.parametrize("name", ["uv.lock", "scripts/constraints.txt"])
-def test_only_the_public_index(name: str) -> None:
-    urls = re.findall(r"[a-z]+://[^/\"\s]+", (ROOT / name).read_text())
-    assert set(urls) <= {"https://pypi.org", "https://files.pythonhosted.org"}

@@ -54,16 +54,6 @@ def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
     assert format_os_error(caught.value) == f"No space left on device: {tmp_path / 'out.de'}"
 
 
-def test_without_a_home_folder_none_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``~`` would become a folder of that name."""
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is for unknown users
-    with pytest.raises(OSError, match="home folder") as caught:
-        files.expand_user("~/.cache/transformer_mt")
-    assert "~/.cache" in format_os_error(caught.value)
-    assert files.expand_user("~old.de") == Path("~old.de")
-    assert files.expand_user("./~") == Path("~")  # a file of that name, not the home folder
-
-
 def test_processes_with_one_number_write_a_file_apart(tmp_path: Path) -> None:
     """As the first processes of two containers, which share a file system."""
     path = tmp_path / "file"

@@ -205,16 +205,6 @@ def test_any_strings_of_a_configuration_survive(
     assert model_folder.read_config(folder) == written
 
 
-def test_a_configuration_of_half_a_megabyte_can_be_read(tmp_path: Path) -> None:
-    """As of a thousand sources, which take longer to write."""
-    path = "/data" * 600
-    sources = [SourceConfig(src=f"{path}-{i}.en.gz", tgt=f"{path}-{i}.de.gz") for i in range(80)]
-    data = DataConfig(src_lang="en", tgt_lang="de", train=sources, valid=sources[:1])
-    written = TrainJob(data=data, model=MODEL)
-    model_folder.write_config(tmp_path, written)
-    assert model_folder.read_config(tmp_path) == written
-
-
 def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
     path = folder / "config.yaml"
     intact = path.read_bytes()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from support import marian_models
+from support import fake_hub, marian_models
 from support.errors import input_error
-from support.hub_server import read_files, serve
+from support.fake_hub import read_files
 from support.model_folders import JOB, write_model
 
 from transformer_mt import InputError, Translator, export, model_folder
@@ -258,19 +258,11 @@ def test_a_pickle_is_read_without_running_it(old_format: bool, tmp_path: Path) -
 def test_a_repository_of_the_hub(
     marian: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from huggingface_hub import constants
-
+    hub = fake_hub.install(tmp_path / "hub", monkeypatch)
     files = read_files(marian[0]) | {"pytorch_model.bin": b"never", "tf_model.h5": b"never"}
-    with serve() as hub:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = hub.url + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        hub.push("Helsinki-NLP/opus-mt-en-de", files)
-        translator = Translator.load("hf://Helsinki-NLP/opus-mt-en-de", engine="torch")
-    names = {path.rpartition("/")[2] for path in hub.downloads()}
-    assert names == {
+    hub.push("Helsinki-NLP/opus-mt-en-de", files)
+    translator = Translator.load("hf://Helsinki-NLP/opus-mt-en-de", engine="torch")
+    assert {*hub.downloads} == {
         *("config.json", "generation_config.json", "model.safetensors"),
         *("source.spm", "target.spm", "vocab.json", "tokenizer_config.json"),
     }
