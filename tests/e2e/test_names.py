@@ -24,21 +24,3 @@ def test_names_that_look_like_syntax(corpus: Path, tmp_path: Path) -> None:
     Running("train", [*argv, "train.max_steps=6"], tmp_path / "more", folder).done()
     out, _ = Running("evaluate", ["model=run", "beam_size=1"], tmp_path / "out", folder).done()
     assert "BLEU" in out
-
-
-def test_names_that_look_like_numbers(corpus: Path, tmp_path: Path) -> None:
-    """``1.10`` is not the run in ``1.1``, and ``1_0`` not the file ``10``."""
-    folder = tmp_path / "work"
-    folder.mkdir()
-    shutil.copy(corpus / "train.tsv", folder / "1e3")
-    for kept in ("10", "1.1", "1000.0", "True"):
-        (folder / kept).write_text("mine")
-    argv = [*arguments(corpus, Path("1.10"), "data.train=[{tsv: 1e3}]"), "train.max_steps=2"]
-    Running("train", argv, tmp_path / "first", folder).done()
-    (folder / "2.10").write_text("a b\n")
-    for output in ("1_0", "true"):
-        argv = ["model=1.10", "input=2.10", f"output={output}", "beam_size=1", "engine=torch"]
-        Running("translate", argv, tmp_path / f"translate {output}", folder).done()
-        assert (folder / output).read_text().count("\n") == 1
-    for kept in ("10", "1.1", "1000.0", "True"):
-        assert (folder / kept).read_text() == "mine"

@@ -205,17 +205,6 @@ def test_settings_in_commands_exist(
         compose(words, MODULES[command.words[0]])
 
 
-def test_all_places_show_one_command_for_own_text() -> None:
-    """The README, the end of ``scripts/quickstart``, and ``mt-train --help``."""
-    (shown,) = [c.words for c in commands(ROOT / "README.md") if "model=auto" in c.words]
-    script = (ROOT / "scripts/quickstart").read_text("utf-8").replace("\\\\\n", "\\\n")
-    help_text = (ROOT / "configs/train.yaml").read_text("utf-8")
-    for text in (script, help_text):
-        lines = text.replace("\\\n", "").splitlines()
-        (line,) = [line for line in lines if "data=files" in line]
-        assert shlex.split(line.rstrip().removesuffix('"'), comments=True) == shown
-
-
 @pytest.mark.slow
 def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path) -> None:
     for page in TOURS:

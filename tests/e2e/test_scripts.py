@@ -102,13 +102,6 @@ def test_what_stops_a_script(
     assert {path.name for path in checkout.path.iterdir()} == {"scripts", "pyproject.toml"}
 
 
-def test_pyenv_shims_are_skipped(checkout: Checkout) -> None:
-    checkout.add("python3.13", SHIM)
-    python = checkout.add("python3.12", f'exec "{sys.executable}" "$@"')
-    code, stdout, _ = checkout.run("bash", "-c", ". scripts/lib.sh; find_python", PYTHON="")
-    assert (code, stdout) == (0, f"{python}\n")
-
-
 PREPARE = """
 set -euo pipefail
 . scripts/lib.sh
@@ -156,30 +149,3 @@ def test_venv_is_created_once_and_recreated_after_a_kill(checkout: Checkout) -> 
 
     assert prepare("run", MT_TORCH_VERSION="2.12.0") == (0, install)
     assert not kept.exists(), "installing torch over an older one leaves parts of it"
-
-
-@pytest.mark.parametrize(
-    ("settings", "calls"),
-    [
-        ("torch_build=default", ["torch==9.9"]),
-        ("torch_index=URL", ["torch==9.9 --extra-index-url URL"]),
-        ("reachable() { true; }", ["torch==9.9+cpu --extra-index-url CPU"]),
-        # PyTorch's index is unreachable, but pip has a mirror with the CPU build
-        ("has=9.9+cpu", ["torch==9.9+cpu"]),
-        ("has=9.9", ["torch==9.9+cpu", "torch==9.9"]),
-        # reachable, but the download fails: do not fall back to gigabytes of CUDA
-        ("reachable() { true; }; has=no", ["torch==9.9+cpu --extra-index-url CPU", "failed"]),
-    ],
-)
-def test_index_and_build_of_torch(settings: str, calls: list[str], checkout: Checkout) -> None:
-    program = f"""
-set -euo pipefail
-. scripts/lib.sh
-torch_build=cpu torch_cpu_index=CPU has=
-reachable() {{ false; }}
-pip_install() {{ echo "$*"; [[ $1 == "torch==${{has:-${{1#torch==}}}}" ]]; }}
-{settings}
-install_torch || echo failed
-"""
-    code, stdout, _ = checkout.run("bash", "-c", program, MT_TORCH_VERSION="9.9")
-    assert (code, stdout.splitlines()) == (0, calls)

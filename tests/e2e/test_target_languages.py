@@ -132,16 +132,6 @@ def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path:
         assert tokenizer.decode(found[0], skip_special_tokens=True).strip() == translation
 
 
-def test_long_lines_and_prefixes(trained: Path) -> None:
-    words = list(WORDS) * 4
-    translator = Translator.load(trained, device="cpu", engine="torch", max_source_tokens=8)
-    ((best,),) = translator.translate_nbest([">>fra<< " + " ".join(words)], 1)
-    assert translator.cut_lines == 1
-    assert set(best.text.split()) <= lexicon(1)  # every part has the tag
-    prefix = translator.translate_nbest(["<2de> red dog"], 1, prefixes=["rot hu"])[0][0].text
-    assert prefix.startswith("rot hu")
-
-
 def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
     old, tokenizer, _ = model_folder.load_model(trained)
     tags = ("<law>",)

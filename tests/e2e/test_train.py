@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 from support.training_runs import (
     TIMEOUT,
@@ -98,19 +97,6 @@ def test_run_folder_contents(finished: Path) -> None:
     assert "40/40 loss" not in out  # and nothing else
     assert "40/40 loss" in (run_dir / "train.log").read_text()
     assert not list(run_dir.rglob(".*.mt-tmp-*"))
-
-
-def test_model_card_of_a_finished_run_follows_its_settings(copy: Path, train: Start) -> None:
-    card, weights = copy / "README.md", (copy / "model.safetensors").stat()
-    (score, *_) = json.loads((copy / "test.json").read_text())
-    (result, *_) = ModelCard.load(card).data.eval_results
-    assert (result.metric_type, result.metric_value) == ("bleu", round(score["score"], 2))
-    card.unlink()
-    train(copy, "card.license=mit", "card.name=org/new").done()
-    written = ModelCard.load(card).data
-    assert (written.license, written.model_name) == ("mit", "org/new")
-    assert model_folder.read_config(copy).card.license == "mit"
-    assert (copy / "model.safetensors").stat() == weights
 
 
 def test_finished_run_started_again_changes_nothing(
@@ -308,18 +294,6 @@ def test_finished_run_without_a_test_set(tmp_path: Path, train: Start) -> None:
     assert err.splitlines()[-1].endswith(command)
 
 
-def test_the_advice_after_divergence_may_be_followed(copy: Path, train: Start) -> None:
-    slower = ["schedule.warmup_steps=50", "train.clip_norm=0.1", "train.max_steps=48"]
-    shutil.rmtree(checkpoints(copy)[-1])
-    _, err = train(copy, *slower).done()
-    assert "resuming after update 32" in err
-    job = model_folder.read_config(copy)
-    assert (job.schedule.warmup_steps, job.train.clip_norm) == (50, 0.1)
-    lr = {record["step"]: record["lr"] for record in records(copy, "train")}
-    assert lr[40] == pytest.approx(40 * 50**-1.5 / 4)  # d_model is 16
-    assert lr[32] == pytest.approx(32**-0.5 / 4)
-
-
 def test_a_pair_longer_than_the_learned_positions_is_refused(tmp_path: Path, train: Start) -> None:
     valid, run_dir = tmp_path / "valid.tsv", tmp_path / "run"
     valid.write_text("a\tb\n" + "a b " * 40 + "\tc\n")
@@ -374,20 +348,3 @@ def test_a_smaller_model_starts_from_layers_of_a_larger_one(train: Start, tmp_pa
         expected = larger.decoder[2 * number].state_dict()
         for name, tensor in layer.state_dict().items():
             torch.testing.assert_close(tensor, expected[name])
-
-
-@pytest.mark.parametrize(
-    ("more", "expected"),
-    [
-        (["model.d_ff=64", "model.norm=pre"], "leave out model.d_ff=64, model.norm=pre"),
-        (["data.normalization=nfc"], "leave out data.normalization=nfc"),
-        (["tokenizer.path={corpus}/train.tsv"], "leave tokenizer.path out"),
-        (["train.init_from={corpus}"], " is not a model folder; a repository"),
-    ],
-)
-def test_fine_tuning_of_an_incompatible_model_is_refused(
-    more: list[str], expected: str, finished: Path, corpus: Path, train: Start, tmp_path: Path
-) -> None:
-    argv = [f"train.init_from={finished}", *(item.format(corpus=corpus) for item in more)]
-    assert expected in one_line_error(train(tmp_path / "tuned", *argv).wait())
-    assert not (tmp_path / "tuned").exists()

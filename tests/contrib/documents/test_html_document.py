@@ -2,16 +2,12 @@
 
 import random
 from html import unescape
-from typing import cast
-from xml.parsers import expat
 
 import pytest
-from support.documents import Capitals, capitals, parsed, tags
+from support.documents import capitals, parsed, tags
 
-from transformer_mt import Translator
 from transformer_mt.contrib.documents.html_document import HtmlDocument
 from transformer_mt.contrib.documents.markup import Unplaced
-from transformer_mt.contrib.documents.sentences import SentenceTranslator
 
 
 def translated(page: str, *, reverse: bool = False) -> str:
@@ -120,28 +116,6 @@ def test_elements_are_kept_in_any_order_of_words() -> None:
     for _ in range(300):
         page = "".join(choose.choice(inline + blocks + 3 * words) for _ in range(40))
         assert tags(translated(page, reverse=True)) == tags(page)
-
-
-def test_elements_stay_nested_where_texts_are_split_into_sentences() -> None:
-    choose = random.Random(1)
-
-    def content(depth: int) -> str:
-        words = ["One two.", "Three four. Five", "six", "Seven eight! Nine."]
-        parts = [choose.choice(words) for _ in range(choose.randint(1, 3))]
-        if depth:
-            name = choose.choice("biu")
-            parts.insert(choose.randint(0, len(parts)), f"<{name}>{content(depth - 1)}</{name}>")
-        return " ".join(parts)
-
-    for _ in range(300):
-        document = parsed(HtmlDocument, page := f"<p>{content(3)} {content(2)}</p>")
-        inner = document.wrap(cast(Translator, Capitals(reverse=True)))
-        lines = [unit.line for unit in document.units]
-        best = SentenceTranslator(inner).translate_nbest(lines, 1)
-        text, failed = document.translated([translations[0].text for translations in best])
-        assert not failed
-        assert tags(text) == tags(page)
-        expat.ParserCreate().Parse(text, True)  # well-formed
 
 
 def test_a_unit_whose_markup_is_incomplete_stays_as_it_is() -> None:

@@ -11,8 +11,7 @@ from support.documents import Capitals
 from transformer_mt import InputError, Translator
 from transformer_mt.config import TranslateJob
 from transformer_mt.contrib.documents.po_document import PoDocument
-from transformer_mt.contrib.documents.sentences import SentenceTranslator
-from transformer_mt.protocols import TranslatedDocument, Translation
+from transformer_mt.protocols import TranslatedDocument
 
 HEADER = r"""# Messages of a program.
 msgid ""
@@ -116,35 +115,6 @@ def test_new_translations_are_fuzzy_unless_the_job_says_otherwise() -> None:
     assert translated(content, fuzzy=True).content == marked
     with pytest.raises(InputError, match="fuzzy=false applies to PO files"):
         TranslateJob(model="unused", fuzzy=False)
-
-
-def test_a_placeholder_alone_is_no_translation_of_words() -> None:
-    content = (HEADER + 'msgid "%d child is playing."\nmsgstr ""').encode()
-    document = po_document()
-    document.read(content, "en", "de")
-    result = document.write(["%d"])
-    assert result.content == content
-    assert result.num_translated == 0
-    assert result.warnings == [
-        "1 text(s) have no usable translation and were left as they are: line 9"
-    ]
-
-
-def test_placeholders_that_could_not_be_placed_are_listed_with_their_lines() -> None:
-    class Forgetful(Capitals):
-        """Loses the number that stands for the placeholder."""
-
-        def _translate(self, line: str) -> Translation:
-            return Translation("VERLOREN", 0.0, 1, alignment=[])
-
-    document = po_document()
-    content = 'msgid "one %s"\nmsgstr ""\n\nmsgid "Two.\tIt is %d."\nmsgstr ""\n'
-    lines = document.read((HEADER + content).encode(), "en", "de")
-    translator = SentenceTranslator(document.wrap(cast(Translator, Forgetful())))
-    best = translator.translate_nbest(lines, 1)
-    (warning,) = document.write([translations[0].text for translations in best]).warnings
-    assert warning.startswith("2 element(s)")
-    assert warning.endswith(": %s in line 9, %d in line 12")
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.report.charts import GROUPS, _draw_curves, by_length, curve_charts
+from transformer_mt.contrib.report.charts import GROUPS, by_length, curve_charts
 from transformer_mt.contrib.report.pages import changes, report_page
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
@@ -141,14 +140,6 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     assert read_records(tmp_path / "nothing") == []
 
 
-def test_the_first_values_of_a_curve_are_inside_its_axes() -> None:
-    series = {"training": ([1, *range(2, 50)], [700.0, *[3.0] * 48])}
-    for key in ("loss", "ppl", "lr"):
-        axes = Figure().add_subplot()
-        _draw_curves(axes, key, series, ["C0"])
-        assert axes.get_ylim()[0] <= 3 < 700 <= axes.get_ylim()[1]
-
-
 def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
     draw = random.Random(1)
     lines = [" ".join(["w"] * draw.randint(1, 40)) for _ in range(203)]
@@ -160,12 +151,6 @@ def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
         assert label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
         assert max(of_group) < min(following)  # sentences of one length are in one group
         assert 203 / GROUPS - 15 < len(of_group) < 203 / GROUPS + 15
-
-
-def test_length_groups_of_few_sentences() -> None:
-    assert by_length(["a b", "a b"]) == {"2 words": [0, 1]}
-    without_spaces = ["我喜欢学习中文我喜欢学习中文我喜欢学习中文。", "猫" * 30]
-    assert by_length(without_spaces) == {"22": [0], "30 characters": [1]}
 
 
 def test_changes_word_by_word() -> None:

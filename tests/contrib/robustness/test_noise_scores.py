@@ -1,6 +1,5 @@
 """Noisy sources, the scores of a model on them, and their table, tag by tag."""
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,14 +23,11 @@ from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.contrib.robustness.noise_scores import (
     CLEAN,
-    NoiseScores,
-    NoiseTable,
     noisy_sources,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import TestSet
-from transformer_mt.evaluation.scores import Score
 
 
 @pytest.fixture
@@ -56,20 +52,6 @@ def test_tags_and_unknown_tags() -> None:
         assert len(lines) == len(source)
         assert all(line.startswith("<2de> ") for line in (lines[0], lines[1], lines[4]))
         assert lines[3] == ""
-
-
-def test_each_tag_has_a_table() -> None:
-    results, expected = NoiseTable(), list[list[str]]()
-    for tag in ("<2de>", "<2fr>"):
-        clean = Score(name="BLEU", score=1.0, signature="nrefs:1|tok:13a", segments=1, tag=tag)
-        noisy = replace(clean, score=2.0, difference=1.0)
-        results += [NoiseScores(CLEAN, 0, [clean]), NoiseScores("upper_case", 1200, [noisy])]
-        expected += [[f"Source {tag}", "lines", "BLEU"], ["", "changed", ""]]
-        expected += [["clean", "0", "1.00"], ["upper_case", "1,200", "2.00 (+1.00)"]]
-    text = results.to_text()
-    rows = [line.split("│")[1:-1] for line in text.splitlines() if "│" in line]
-    assert [[cell.strip() for cell in row] for row in rows] == expected
-    assert text.count("\n1 segment\nSignatures:\nBLEU\n  nrefs:1|tok:13a") == 2
 
 
 def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json) -> None:

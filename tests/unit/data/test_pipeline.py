@@ -18,7 +18,7 @@ from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, TrainJob
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.store import encode, token_store
+from transformer_mt.data.store import encode
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
@@ -219,26 +219,3 @@ def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
     message = r"cannot write the cache \(Not a directory: .*cache.*\): set cache_dir"
     with input_error(message):
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))
-
-
-def test_a_complete_entry_is_used_without_its_lock(job: TrainJob) -> None:
-    """A complete cache on a read-only file system can be used."""
-    first = prepare(job)
-    for lock in Path(job.cache_dir).glob("*.lock"):
-        lock.unlink()
-    again = prepare(job)
-    assert again.corpus == first.corpus
-    assert training_text(again) == first_of_each(usable(), lambda p: p)
-    assert not list(Path(job.cache_dir).glob("*.lock"))
-
-
-def test_a_store_of_another_version_is_left_alone(
-    job: TrainJob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = prepare(job)
-    before = content(first.corpus)
-    monkeypatch.setattr(token_store, "FORMAT", 99)
-    second = prepare(job)
-    assert second.corpus != first.corpus
-    assert len(second.train) == len(first.train)
-    assert content(first.corpus) == before

@@ -5,7 +5,6 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
@@ -112,22 +111,6 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     built.clear()
     prepare(job)  # the first entries are still cached
     assert built == []
-
-
-def test_the_vocabulary_of_a_large_text_is_trained_in_a_process_of_its_own(
-    job: TrainJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which Ctrl-C can end: SentencePiece would not notice it."""
-    quick = prepare(job).tokenizer_model
-    spy = Mock(wraps=prepare_module.run_in_process)
-    monkeypatch.setattr(prepare_module, "run_in_process", spy)
-    monkeypatch.setattr(prepare_module, "CHUNK_PAIRS", 50)
-    other = prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "other"))).tokenizer_model
-    assert other.read_bytes() == quick.read_bytes()
-    assert [path.name for path in other.parent.iterdir()] == ["tokenizer.model"]
-    spy.assert_called_once()
-    with input_error(r"tokenizer\.vocab_size=9999: Vocabulary size too high"):
-        prepare(changed(job, "tokenizer", vocab_size=9999))
 
 
 def test_copies_depend_on_seed_number_and_strengths(job: TrainJob, built: list[str]) -> None:

@@ -1,20 +1,16 @@
 """``model=auto``: the experiment for the size of a corpus; the warning about too large a model."""
 
-import random
 import sys
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 import pytest
 import torch
-from support.errors import input_error
 
 from transformer_mt import compose
 from transformer_mt.cli.main import main
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import fit_to_characters, train_tokenizer
+from transformer_mt.data.subwords.vocabulary_training import fit_to_characters
 from transformer_mt.errors import UsageError
 from transformer_mt.jobs import corpus_size
 from transformer_mt.jobs.corpus_size import choose_experiment, size_warning
@@ -38,36 +34,6 @@ def test_the_number_of_pairs_chooses_the_experiment(
     assert choose_experiment(given, compose) == [f"experiment=pairs_{name}"]
     (line,) = capsys.readouterr().err.splitlines()
     assert f" {pairs:,} training pairs: experiment=pairs_{name}, " in line
-
-
-def test_chinese_gets_a_vocabulary_that_has_room_for_its_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """4,000 different characters, of which 3,400 make up 99.95% of the text."""
-    rng = random.Random(1)
-    han, ranks = [chr(0x4E00 + i) for i in range(4000)], range(1, 4001)
-    weights = [1 / rank for rank in ranks]
-    words = ["".join(rng.choices("abcdefghiklmnorstu", k=rng.randint(2, 7))) for _ in range(900)]
-    pairs = [
-        (" ".join(rng.choices(words, k=9)), "".join(rng.choices(han, weights, k=18)))
-        for _ in range(8000)
-    ]
-    given = overrides(tmp_path, 0)
-    (tmp_path / "a.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), "utf-8")
-    lines = list(chain.from_iterable(pairs))
-    with input_error(r"Increase tokenizer\.vocab_size or decrease tokenizer\.character_coverage"):
-        train_tokenizer(lines, compose(["experiment=pairs_10k", *given]).tokenizer)
-    job = compose(["model=auto", *given])
-    assert (job.tokenizer.vocab_size, job.tokenizer.character_coverage) == (8000, 0.9995)
-    announced = "tokenizer.vocab_size=8000 tokenizer.character_coverage=0.9995 ("
-    assert announced in capsys.readouterr().err
-    (tmp_path / "m").write_bytes(train_tokenizer(lines, job.tokenizer))
-    tokenizer = Tokenizer(tmp_path / "m")
-    characters = [piece for piece in tokenizer.vocabulary if piece in han]
-    assert 3000 < len(characters) < 4000
-    assert tokenizer.decode(tokenizer.encode([han[-1], lines[0]])) == [han[-1], lines[0]]
-    existing = [*given, "tokenizer.path=vocabulary"]
-    assert choose_experiment(existing, compose) == ["experiment=pairs_10k"]
 
 
 @pytest.mark.parametrize(

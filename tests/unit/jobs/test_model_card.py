@@ -112,12 +112,6 @@ def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
         compile(block.split("```")[0], "card", "exec")
 
 
-def test_a_single_checkpoint_is_named(folder: Path) -> None:
-    run = {"starts": [START], "end": END | {"averaged_updates": [1000]}}
-    (folder / "run.json").write_text(json.dumps(run))
-    assert "| final weights | checkpoint of update 1,000 |" in write(folder).text
-
-
 def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     french = SourceConfig(tsv="b.tsv", tag="<2fr>", tgt_lang="fr")
     train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), french]

@@ -22,7 +22,6 @@ from support.paths import ROOT
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
-from transformer_mt.errors import InputError
 from transformer_mt.run_layout import WEIGHTS
 
 Translated = Callable[..., tuple[str, str]]
@@ -114,14 +113,6 @@ def test_errors_are_one_line_and_change_no_file(
     found = error_of(capfd, **{"model": "model", "input": "in", "engine": "torch", **settings})
     assert found.startswith(message.format(here=tmp_path))
     assert {path: path.is_dir() or path.read_bytes() for path in tmp_path.rglob("*")} == before
-
-
-def test_a_closed_standard_output_is_refused(
-    untrained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(InputError, match="standard output is closed"):
-        commands.translate(TranslateJob(model=str(untrained), device="cpu"))
 
 
 def test_sentences_of_a_line_are_translated_separately_and_keep_their_markup(

@@ -107,15 +107,6 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
     assert run(page.encode(encoding)).decode(encoding) == expected
 
 
-@pytest.mark.usefixtures("capitals")
-def test_bytes_that_are_no_letters_stay(run: Run) -> None:
-    assert run(b"<pre>\xff</pre><p>a\x80") == b"<pre>\xff</pre><p>A?"
-    page = b"<meta charset=cp1253><pre>\xff\xd2\xaa&</pre><p>&eacute; a"  # \xff, \xd2: no letters
-    assert run(page) == page.replace(b"&eacute; a", b"&#201; A")
-    page = "<meta charset=gb2312><p>a 镕".encode("gbk")  # a letter of an extension of GB 2312
-    assert run(page) == page.replace(b"<p>a", b"<p>A")
-
-
 @pytest.mark.parametrize(
     ("content", "settings", "message"),
     [

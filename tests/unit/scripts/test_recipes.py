@@ -1,7 +1,6 @@
 """What the recipes share: commands as anyone would type them, steps that resume, paired lines."""
 
 import importlib
-import io
 import itertools
 import json
 import os
@@ -16,13 +15,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import ClassVar
 
 import numpy as np
 import pytest
 from sacrebleu import sentence_bleu
-from support.marian_models import train_side
 from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.polling import wait_until
@@ -172,32 +168,6 @@ def test_cleaned_lines_are_translated_whole(
     assert (tmp_path / "out.de").read_text() == "the dog jumps\n"
 
 
-def test_settings_of_a_student(tmp_path: Path, program: Program) -> None:
-    pytest.importorskip("ctranslate2")
-
-    def student(*arguments: str) -> list[str]:
-        """The words of the command that would train a student of the model ``run``."""
-        given = ["fast", "--teacher", "run", "--dry-run", *arguments]
-        status, out, err = program("distill", *given)
-        assert status == 0, err
-        (row,) = (row for row in out.splitlines() if "run_dir=" in row)
-        return shlex.split(row)
-
-    data = replace(JOB.data, train=JOB.data.train * 2, weights=[1.0, 0.5])
-    write_model(tmp_path / "run", replace(JOB, data=data))
-    plain = {"data.weights=[]", override("tokenizer.path", "run/tokenizer.model")}
-    assert plain <= set(student())
-    # It has the weights of the original pairs, and the vocabulary of the model it starts from.
-    start = [f"train.init_from={tmp_path / 'run'}", "model.num_decoder_layers=1"]
-    command = student("--originals", *start)
-    assert {*start, "data.weights=[1.0, 1.0, 0.5]"} <= set(command)
-    assert not any("tokenizer.path" in word for word in command)
-    configuration = ["--config-dir", str(tmp_path / "run"), "--config-name", "config"]
-    command = student(*configuration)
-    assert command[:5] == ["mt-train", *configuration]
-    assert "data=files" not in command
-
-
 # Two steps, each of which notes its start and copies a file; the first may be slow, or fail.
 STEPS = """
 import sys
@@ -255,14 +225,6 @@ def test_steps_run_once_and_the_last_one_writes_to_stdout(folder: Path, run: Pro
     (folder / "b").unlink()
     assert run(*without_effect)[0] == 0
     assert starts(folder) == "abb"
-
-
-def test_dry_run_prints_what_anyone_can_run(folder: Path, run: Program) -> None:
-    before = sorted(folder.iterdir())
-    status, out, _ = run("it's", "--dry-run")
-    lines = ["""python copy_file.py in a 'it'"'"'s' --dry-run""", "python copy_file.py a b"]
-    assert (status, out.splitlines()) == (0, ["mkdir -p .", *lines])
-    assert sorted(folder.iterdir()) == before
 
 
 def test_what_another_command_or_input_made_is_refused_in_one_line(
@@ -384,37 +346,6 @@ def test_selection_from_nbest_lists(tmp_path: Path, program: Program) -> None:
     status, _, err = program("pair_translations", "in", "out.jsonl", "c.tsv")
     assert status == 1
     assert "out.jsonl, line 8: its source is not line 8 of" in err
-
-
-class EchoTranslator:
-    """Stands in for CTranslate2's: a translation has the pieces of its source."""
-
-    batches: ClassVar[list[tuple[list[list[str]], int]]] = []
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def translate_batch(
-        self, lines: list[list[str]], *, max_decoding_length: int, **_: object
-    ) -> list[SimpleNamespace]:
-        self.batches.append((lines, max_decoding_length))
-        hypotheses = [SimpleNamespace(hypotheses=[line]) for line in lines]
-        return [SimpleNamespace(result=lambda line=line: line) for line in hypotheses]
-
-
-def test_an_exported_model_keeps_the_order_of_lines_and_limits_lengths(
-    tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ctranslate2 = pytest.importorskip("ctranslate2")
-    monkeypatch.setattr(EchoTranslator, "batches", [])
-    monkeypatch.setattr(ctranslate2, "Translator", EchoTranslator)
-    texts = random_lines(300)
-    train_side(texts, tmp_path / "tokenizer.model", 60)
-    text = "\n".join([*texts[:70], "", texts[70]]) + "\n"
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    assert program("translate_exported", str(tmp_path)) == (0, text, "")
-    batches = EchoTranslator.batches
-    assert [len(batch) for batch, _ in batches] == [32, 32, 8]
-    assert all(limit == max(map(len, batch)) + 50 for batch, limit in batches)  # §6.1
 
 
 def test_model1_against_its_definition() -> None:

@@ -114,14 +114,6 @@ def test_utf_16_is_recognised(tmp_path: Path) -> None:
     assert error_of(path).startswith(f"{path} is UTF-16, not UTF-8: convert it, e.g. iconv")
 
 
-@pytest.mark.parametrize("suffix", ["", *COMPRESSED])
-def test_files_that_cannot_be_read(tmp_path: Path, suffix: str) -> None:
-    missing, folder = tmp_path / f"missing{suffix}", tmp_path / f"folder{suffix}"
-    folder.mkdir()
-    assert error_of(missing) == f"cannot read {missing}: No such file or directory"
-    assert error_of(folder) == f"cannot read {folder}: Is a directory"
-
-
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """100 MB of text compressed to some kB is read in a process with 64 MB more than it needs."""

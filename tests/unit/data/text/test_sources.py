@@ -60,15 +60,6 @@ def test_text_files_keep_blank_lines_and_order(tmp_path: Path) -> None:
     assert all(isinstance(pair, Pair) for pair in found)
 
 
-def test_files_of_carriage_returns_are_refused_on_either_side_and_as_tsv(tmp_path: Path) -> None:
-    lines, returns = "a\nb\nc\n", "a\rb\rc"
-    refusal = "ends its lines with carriage returns alone"
-    assert error_of(text(tmp_path, returns, lines)).startswith(f"{tmp_path}/a.en {refusal}")
-    assert error_of(text(tmp_path, lines, returns)).startswith(f"{tmp_path}/a.de {refusal}")
-    tsv = SourceConfig(tsv=write(tmp_path / "b.tsv", "a\td\rb\te\r"))
-    assert error_of(tsv).startswith(f"{tsv.tsv} {refusal}")
-
-
 @pytest.mark.parametrize(("src", "tgt"), [(10, 13), (13, 10), (0, 1)])
 def test_unequal_files_give_both_counts(tmp_path: Path, src: int, tgt: int) -> None:
     source = text(tmp_path, "x\n" * src, "y\n" * tgt)
