@@ -32,7 +32,6 @@ LONG = (
     "contrib/trackers/test_tracked_runs.py",
     "distributed",
     "e2e",
-    "fake_gpu",
     "gpu",
     "parity/test_learning.py",
     "parity/test_model_options.py",

@@ -95,6 +95,7 @@ def killed_run(recipe: Command, folder: Path, kills: int, files: Sequence[str]) 
 BACK_TRANSLATED = ["mono.de", "back_translated.en", "back_translated.tsv"]
 
 
+@pytest.mark.slow
 def test_back_translation_is_killed_and_resumes(back_translation: Command, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(back_translation(folder))

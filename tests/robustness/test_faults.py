@@ -20,8 +20,6 @@ MISSES = 5
 """Runs in succession that finish before they can be hit, after which that is an error."""
 SHORT = {
     "kill -9": 3,
-    "damaged checkpoint": 1,
-    "machine off": 1,
     "disk full": 1,
     "double start": 1,
 }
@@ -31,6 +29,7 @@ LONG = {
     "two signals": 4,
     "damaged checkpoint": 12,
     "double start": 3,
+    "machine off": 4,
     "lost launcher": 2,
     "lost rank": 2,
 }

@@ -68,9 +68,9 @@ def default_max_tokens(
     """Default of ``train.max_tokens_per_device``: tokens of either side in one forward pass.
 
     Until the backward pass a token occupies up to 200 bytes for each layer and dimension; in a
-    compiled step 39 (``tests/fake_gpu``), and 4 for each logit and its gradient, of which there are
-    only a few rows at a time otherwise. As much is left for weights, optimizer state and temporary
-    tensors.
+    compiled step 39 (as traced for an H100), and 4 for each logit and its gradient, of which there
+    are only a few rows at a time otherwise. As much is left for weights, optimizer state and
+    temporary tensors.
 
     Args:
         model: Sizes of the model.
