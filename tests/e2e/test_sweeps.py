@@ -29,19 +29,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
-def test_jobs_in_parallel(folder: Path, launcher: str) -> None:
-    """One of them fails; the other trains."""
-    pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
-    status, err = sweep(folder, f"hydra/launcher={launcher}", "train.batch_tokens=0,200")
-    assert status == 1
-    assert "Traceback" not in err
-    assert err.splitlines()[-1].startswith("mt-train: error: job 0 (train.batch_tokens=0) failed")
-    tested = sorted(path.parent.name for path in folder.glob("sweep/*/test.json"))
-    assert tested == ["train.batch_tokens=200"]
-
-
 def test_search_for_a_learning_rate(folder: Path) -> None:
     """It looks for the highest BLEU, and continues by the same command."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")

@@ -246,19 +246,6 @@ def elsewhere(tmp_path: Path) -> Path:
     return folder
 
 
-def test_changed_training_or_validation_data_is_refused(
-    elsewhere: Path, copy: Path, train: Start
-) -> None:
-    """Also in a finished run, whose scores do not belong to the new data; moving is no change."""
-    train(copy, "train.max_steps=41", folder=elsewhere).done()
-    for file, part in (("valid", "validation"), ("train", "training")):
-        intact = (elsewhere / f"{file}.tsv").read_text()
-        (elsewhere / f"{file}.tsv").write_text(f"{intact}one more\tONE MORE\n")
-        message = one_line_error(train(copy, "train.max_steps=41", folder=elsewhere).wait())
-        assert re.search(f"the {part} data.* has changed since", message)
-        (elsewhere / f"{file}.tsv").write_text(intact)
-
-
 def test_changed_test_set_is_reported_and_scored_again(
     corpus: Path, elsewhere: Path, copy: Path, train: Start
 ) -> None:

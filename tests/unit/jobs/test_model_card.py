@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from huggingface_hub import ModelCard
 from support.model_folders import JOB
 
 from transformer_mt import model_folder
-from transformer_mt.config import CardConfig, DataConfig, ModelConfig, SourceConfig, TrainJob
+from transformer_mt.config import CardConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores, to_json
 from transformer_mt.jobs.model_card import MARKER, write_model_card
@@ -128,22 +127,6 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
         assert fact in card.text, fact
 
 
-@pytest.mark.parametrize(
-    ("card", "repository", "title"),
-    [
-        (CardConfig(), "en-pt.small", "# en-pt.small"),
-        (CardConfig(name="us/mine"), "hf://us/mine", "# us/mine"),
-    ],
-)
-def test_names(folder: Path, card: CardConfig, repository: str, title: str) -> None:
-    written = write(folder, card=card)
-    text = written.text
-    assert f"model={repository} " in text
-    assert ("card.name=ORG/NAME" in text) == ("/" not in repository)
-    assert f"\n{title}\n" in text
-    assert written.data.license is None
-
-
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     for base, shown in ((f"hf://org/base@{'0' * 40}", "org/base"), ("/home/me/base", None)):
         card = write(folder, train=replace(JOB.train, init_from=base))
@@ -182,20 +165,3 @@ def test_invalid_names_are_refused(wrong: str) -> None:
         CardConfig(name=wrong)
     with pytest.raises(InputError, match=r"card\.license"):
         CardConfig(license=wrong)
-
-
-@pytest.mark.parametrize(
-    ("model", "formats"),
-    [
-        (ModelConfig(), ["ctranslate2", "transformers"]),
-        (ModelConfig(norm="pre", tied_embeddings="decoder"), ["ctranslate2"]),
-        (ModelConfig(norm="pre", tied_embeddings="decoder", d_k=16), []),
-    ],
-)
-def test_formats_that_the_model_can_be_exported_to(
-    folder: Path, model: ModelConfig, formats: list[str]
-) -> None:
-    text = write(folder, model=model).content
-    assert re.findall(r"format=(\w+)", text) == formats
-    assert "```\n\n## Training" in text
-    assert "\n\n\n" not in text

@@ -25,7 +25,7 @@ from transformer_mt.config import SourceConfig, TrainConfig, TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
 from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.prepare import Prepared, prepare
-from transformer_mt.data.subwords.tokenizer import EOS, PAD, Tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, PAD
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 
@@ -114,21 +114,6 @@ def test_updates_have_the_pairs_of_the_plan(prepared: Prepared, weights: list[fl
         found = content(batches)
         assert found == stored(prepared, pairs)
         assert num_targets == sum(len(tgt) for _, tgt in found.elements())
-
-
-@pytest.mark.parametrize("weights", [[], [1.0, 2.0]])
-def test_an_epoch_is_one_pass_over_all_copies(copied: Prepared, weights: list[float]) -> None:
-    tokenizer, iterator = Tokenizer(copied.tokenizer_model), iterator_of(copied, weights=weights)
-    for epoch in range(2):
-        first = epoch * iterator.steps_per_epoch + 1
-        steps = range(first, first + iterator.steps_per_epoch)
-        pairs = sum((content(batches) for batches, _ in iterator.read(steps)), Counter[Sequences]())
-        targets = tokenizer.decode([list(tgt) for _, tgt in pairs.elements()])
-        seen = Counter(int(target.split()[0]) for target in targets)
-        assert seen == {
-            number: COPIES * (2 if weights and number >= 1100 else 1)
-            for number in range(1000, 1000 + PAIRS)
-        }
 
 
 @settings(max_examples=8, deadline=None)

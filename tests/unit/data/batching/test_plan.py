@@ -140,12 +140,3 @@ def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.Da
     if max(lengths) <= mean:  # otherwise a pair may fill a chunk, and the next be nearly empty
         sums = [sum(lengths[a:b]) for a, b in pairwise(boundaries)]
         assert max(abs(total - mean) for total in sums) <= max(lengths)
-
-
-def test_a_micro_batch_may_be_exactly_full() -> None:
-    store = numbered_store([(4, 4)] * 8)
-    parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 16)
-    assert [pairs_in(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    parts = micro_batches(GlobalBatch(store, (np.arange(8),), 32), 15)
-    assert [len(pairs_in(part)) for part in parts] == [3, 3, 2]
-    assert all(a < b for a, b in pairwise(i for part in parts for i in pairs_in(part)))

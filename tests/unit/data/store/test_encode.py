@@ -4,7 +4,6 @@ import dataclasses
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.sample import sample_pairs
@@ -70,20 +69,6 @@ def encode(task: EncodeChunk, lines: list[str], first_row: int = 1) -> TokenStor
 def texts(vocabulary: Path, side: Side) -> list[str]:
     assert {row[-1] for row in rows(side)} == {EOS}
     return Tokenizer(vocabulary).decode([row[:-1] for row in rows(side)])
-
-
-@pytest.mark.parametrize("name", [name for name in NOISES if name != "typographic_quotes"])
-def test_the_rate_is_the_share_of_sources_with_noise(vocabulary: Path, name: str) -> None:
-    clean = encode(encoder(vocabulary, None), LINES)
-    for rate in (0.0, 0.25, 1.0):
-        noisy = encode(encoder(vocabulary, NoiseMix({name: rate})), LINES)
-        assert rows(noisy.tgt) == rows(clean.tgt)
-        found = texts(vocabulary, noisy.src)
-        expected = {NOISES[name](line, np.random.default_rng(0)) for line in LINES}
-        changed = sum(a != b for a, b in zip(found, LINES, strict=True))
-        if name not in ("typing_errors", "extra_blanks"):  # of which there are many
-            assert set(found) <= {*LINES, *expected}
-        assert changed / len(LINES) == pytest.approx(rate, abs=0.07)
 
 
 def test_noise_is_a_function_of_seed_copy_and_pair(vocabulary: Path) -> None:
