@@ -96,21 +96,6 @@ def test_each_tag_chooses_its_language(trained: Path, tmp_path: Path) -> None:
     assert out.split("\n")[:-1] == expected
 
 
-def test_evaluation_scores_each_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
-    argv = [f"model={trained}", "format=json", "device=cpu"]
-    out, _ = Running("evaluate", argv, tmp_path / "o").done()
-    scores = json.loads((trained / "test.json").read_text(encoding="utf-8"))
-    assert json.loads(out) == scores
-    own = {row["tag"]: row["score"] for row in scores if row["name"] == "chrF2"}
-    rows = [line.split("\t") for line in (folder / "test.fr.tsv").read_text("utf-8").splitlines()]
-    for name, column in (("source", 0), ("reference", 1)):
-        (tmp_path / name).write_text("".join(f"{row[column]}\n" for row in rows), "utf-8")
-    argv += [f"source={tmp_path}/source", f"references=[{tmp_path}/reference]", 'tag=">>fra<<"']
-    out, _ = Running("evaluate", argv, tmp_path / "p").done()
-    (given,) = (row for row in json.loads(out) if row["name"] == "chrF2")
-    assert (given["score"], given["tag"]) == (own[">>fra<<"], ">>fra<<")
-
-
 def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path: Path) -> None:
     text = [f"{tag} {line}" for tag in TAGS for line in LINES]
     options = {"device": "cpu", "length_penalty": 0}

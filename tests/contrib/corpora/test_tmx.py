@@ -1,6 +1,5 @@
 """Translation memories: text, languages, damage."""
 
-import gzip
 import logging
 import sys
 from pathlib import Path
@@ -141,25 +140,6 @@ def test_languages_and_their_regions(
     assert read(old_version, src, tgt) == [expected]
 
 
-def test_what_is_not_used_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    full, no_text = unit("<seg>a</seg>", "<seg>b</seg>"), unit("<seg>f</seg>", "<note/>")
-    french = f"<tu>{variant('en', '<seg>c</seg>')}{variant('fr', '<seg>d</seg>')}</tu>"
-    german = f"<tu>{variant('de', '<seg>e</seg>')}</tu>"
-    source = write(tmp_path / "a.tmx", document(THREE, full, french, german, no_text))
-    caplog.set_level(logging.INFO)
-    for _ in range(2):
-        assert read(source) == [("color", "Jänner"), ("a", "b")]
-    (message,) = caplog.messages
-    assert "3 of 5 units have no text in en or in de" in message
-    assert "1 text(s) are ignored" in message
-    caplog.clear()
-    assert read(write(tmp_path / "b.tmx", document(full))) == [("a", "b")]
-    assert not caplog.records
-    error = error_of(source, "en", "es")
-    assert error.startswith(f"{source.tmx}: none of its 5 units has text in both en and es")
-    assert "its languages: EN-us, de, de-AT, de-DE, en, fr; choose two" in error
-
-
 # --- DTDs, entities, damage ---
 
 
@@ -207,16 +187,3 @@ def test_broken_files(tmp_path: Path, name: str) -> None:
     error = error_of(source)
     assert error.startswith(f"{source.tmx}, line {line}, column {column}: ")
     assert message in error
-
-
-def test_compressed_and_damaged(tmp_path: Path) -> None:
-    """Pairs before the damage are read."""
-    rows = [(f"a {i}", f"b {i * i}") for i in range(20_000)]
-    data = gzip.compress(document(*(f"\n{unit(*map(segment, row))}" for row in rows)).encode())
-    source = write(tmp_path / "a.tmx.gz", data)
-    assert read(source) == rows
-    write(tmp_path / "a.tmx.gz", data[:-100])
-    stream = read_pairs([source], src_lang="en", tgt_lang="de")
-    assert next(stream) == rows[0]
-    with input_error(r"a\.tmx\.gz is damaged: Compressed file ended"):
-        list(stream)

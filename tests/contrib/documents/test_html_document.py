@@ -1,7 +1,6 @@
 """HTML pages: their text is translated, and everything else stays byte for byte."""
 
 import random
-from html import unescape
 
 import pytest
 from support.documents import capitals, parsed, tags
@@ -92,20 +91,6 @@ def test_untranslated(page: str, caplog: pytest.LogCaptureFixture) -> None:
 )
 def test_units(page: str, expected: str) -> None:
     assert translated(page) == expected
-
-
-NO_BREAK = ["&nbsp;", "&#160;", "&#xA0;", "&NonBreakingSpace;", "\xa0", "\u202f", "\u3000"]
-
-
-@pytest.mark.parametrize("space", NO_BREAK)
-def test_no_break_spaces_stay(space: str) -> None:
-    """As they are at the ends of a unit, and as characters within it; here each is a tilde."""
-    page = "<p>~~the <b>bag</b>~! is~<i>big</i>~~</p><li>~the bag~|~<a href=x>the~car</a> ~ </li>"
-    expected = (
-        "<p>~~THE <b>BAG</b>-! IS-<i>BIG</i>~~</p><li>~THE BAG-|-<a href=x>THE-CAR</a> ~ </li>"
-    )
-    output = translated(page.replace("~", space))
-    assert output == expected.replace("~", space).replace("-", unescape(space))
 
 
 def test_elements_are_kept_in_any_order_of_words() -> None:

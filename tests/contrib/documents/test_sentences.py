@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from transformer_mt.contrib.documents.sentences import SentenceTranslator
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
@@ -87,16 +85,3 @@ def test_languages() -> None:
     for code in ("ja", "zh_Hans", "yue"):
         ((found,),) = brackets("zh", code).translate_nbest(["你好。我是人。"], 1)
         assert found.text == "[你好。][我是人。]"
-
-
-@pytest.mark.parametrize(
-    ("language", "sentences"),
-    [
-        ("fr", ["M. Dupont et M. Joliot sont là.", "Le Dr. Martin attend.", "Voilà M."]),
-        ("ru", ["Г. Москва стоит на реке.", "А. С. Пушкин тут."]),
-        ("ko", ["빨리 와.", "우리는 갈 수 있는 곳."]),  # one syllable, not an initial
-    ],
-)
-def test_titles_and_initials_end_no_sentence(language: str, sentences: list[str]) -> None:
-    ((found,),) = brackets(language).translate_nbest([" ".join(sentences)], 1)
-    assert found.text == " ".join(f"[{sentence}]" for sentence in sentences)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -240,17 +239,6 @@ def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
     assert all("baseline" not in score for score in baseline)
     assert {score["bs"] for score in baseline + other} == {"1000"}
     assert all(score["confidence_var"] > 0 for score in baseline)
-
-
-def test_rows_are_systems_and_columns_are_metrics(capsys: pytest.CaptureFixture[str]) -> None:
-    commands.evaluate(EvaluateJob(**TWO, bootstrap=0))
-    text = capsys.readouterr().out
-    lines = [line.strip("│").split("│") for line in text.splitlines() if line.startswith("│")]
-    header, *rows = ([cell.strip() for cell in line] for line in lines)
-    assert header == ["System", "BLEU", "chrF2", "TER"]
-    scores = {"bad (baseline)": by_hand(BAD, REFERENCE), "good": by_hand(GOOD, REFERENCE)}
-    assert rows == [[name, *(f"{x:.2f}" for x in values)] for name, values in scores.items()]
-    assert not re.search(r"\bp |±|resamples", text)
 
 
 def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:

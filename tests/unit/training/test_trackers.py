@@ -14,23 +14,19 @@ from transformer_mt.errors import InputError
 from transformer_mt.training.trackers import Trackers, check_installed
 
 
+@pytest.mark.parametrize("method", ["init", "log", "finish"])
 @pytest.mark.parametrize(
-    ("how", "reason"),
-    [
-        ("init raises", "the server says no"),
-        ("log raises", "the server says no"),
-        ("finish raises", "the server says no"),
-        ("log exits", "7"),
-    ],
+    ("error", "reason"), [(RuntimeError("server\nsays no"), "server says no"), (SystemExit(7), "7")]
 )
 def test_a_failure_is_one_warning_and_leaves_other_trackers_alone(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
-    how: str,
+    method: str,
+    error: BaseException,
     reason: str,
 ) -> None:
-    fake_wandb.install(tmp_path, monkeypatch, how)
+    fake_wandb.install(monkeypatch, **{method: error})
     job = TrainJob(run_dir=str(tmp_path), trackers=["wandb", "tensorboard"])
     with Trackers(job) as trackers:
         for step in range(1, 3):
