@@ -74,19 +74,6 @@ AIMS: dict[str, tuple[Callable[[Running], bool], float]] = {
 }
 
 
-def phase(running: Running) -> str:
-    """The phase in which a process ended, judged by the files that it left."""
-    run_dir = running.run_dir
-    if (run_dir / "test.json").exists():
-        return "the very end"
-    if not running.has_begun():
-        return "start-up"
-    if running.is_trained():
-        return "test scores" if "the model is in" in running.log() else "averaging"
-    doing = {"checkpoint": is_writing(run_dir), "validation": running.is_validating()}
-    return " + ".join(name for name, is_so in doing.items() if is_so) or "updates"
-
-
 def aim(running: Running, target: str, rng: random.Random) -> bool:
     """Waits for a random moment of a phase; False if the process ends before."""
     reached, max_delay = AIMS[target]
@@ -147,7 +134,7 @@ def start_and_signal(
     ended = running.end()
     if ended.status == 0:
         return False
-    where, name = phase(running), signal.Signals(number).name
+    where, name = target, signal.Signals(number).name
     kind = "real" if running.real else "forked"
     attempt.history.append(f"{name} to a {kind} process in {where}, after {running.newest}")
     attempt.hits += 1

@@ -1,7 +1,6 @@
 """Language codes of two and three letters, with scripts and regions, mean the same language."""
 
 import pytest
-from langcodes.data_dicts import LIKELY_SUBTAGS
 
 from transformer_mt.config.languages import (
     base_language,
@@ -65,10 +64,3 @@ def test_letters_of_other_scripts() -> None:
         assert "".join(pattern.findall(text)) == foreign
     assert foreign_letter("qaa") is None
     assert foreign_letter("mul") is None
-
-
-def test_the_scripts_of_all_languages_are_known_to_regex() -> None:
-    """``regex`` may have an older Unicode than langcodes."""
-    patterns = {code: foreign_letter(code) for code in LIKELY_SUBTAGS if len(code) in (2, 3)}
-    assert len(patterns) > 1000
-    assert all(pattern is None or pattern.search("aяα") for pattern in patterns.values())

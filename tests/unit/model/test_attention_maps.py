@@ -1,7 +1,5 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 from support.models import tiny_config
@@ -93,18 +91,3 @@ def test_model_and_random_state_do_not_change() -> None:
     with pytest.raises(IndexError):
         attention_maps(model, [99], TGT, [], [])  # no such token
     assert all(not module._forward_pre_hooks for module in model.modules())
-
-
-def test_other_threads_may_use_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_of()
-    expected = all_maps(maps_of(model))
-    encode = model.encode
-
-    def encode_in_both(source: Packed) -> Tensor:
-        with ThreadPoolExecutor() as threads:
-            threads.submit(encode, Packed.from_sequences([TGT])).result()
-        return encode(source)
-
-    monkeypatch.setattr(model, "encode", encode_in_both)
-    maps = all_maps(maps_of(model))
-    assert all(map(torch.equal, maps, expected))

@@ -1,4 +1,3 @@
-import gzip
 import json
 import os
 import re
@@ -64,15 +63,6 @@ def test_text_files_keep_blank_lines_and_order(tmp_path: Path) -> None:
 def test_unequal_files_give_both_counts(tmp_path: Path, src: int, tgt: int) -> None:
     source = text(tmp_path, "x\n" * src, "y\n" * tgt)
     assert f"{source.src} has {src} lines but {source.tgt} has {tgt}:" in error_of(source)
-
-
-def test_the_name_of_a_link_says_how_the_file_is_compressed(tmp_path: Path) -> None:
-    """As in the hub's cache, whose files are links to blobs that are named by their checksum."""
-    (tmp_path / "blob").write_bytes(gzip.compress(b"Hello.\tHallo.\n"))
-    (tmp_path / "a.tsv.gz").symlink_to("blob")
-    source = SourceConfig(tsv=str(tmp_path / "a.tsv.gz")).with_absolute_paths()
-    assert pairs(source) == [("Hello.", "Hallo.")]
-    assert fingerprint(source)["tsv"]["path"] == str(tmp_path / "blob")
 
 
 def test_tsv_is_raw_and_its_columns_can_be_chosen(tmp_path: Path) -> None:
