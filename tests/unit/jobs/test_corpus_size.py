@@ -54,6 +54,16 @@ def test_vocabulary_sizes_for_characters(
     assert fit_to_characters(characters, vocab_size) == expected
 
 
+def test_text_of_many_characters_gets_a_vocabulary_that_has_room_for_them(tmp_path: Path) -> None:
+    given = overrides(tmp_path, 0)
+    chinese = "".join(chr(0x4E00 + i) for i in range(1300))
+    (tmp_path / "a.tsv").write_text(f"a b\t{chinese}\n" * 5, "utf-8")
+    sizes = ["tokenizer.vocab_size=4000", "tokenizer.character_coverage=0.9995"]
+    assert choose_experiment(given, compose) == ["experiment=pairs_10k", *sizes]
+    existing = [*given, "tokenizer.path=vocabulary"]
+    assert choose_experiment(existing, compose) == ["experiment=pairs_10k"]
+
+
 def test_a_fine_tuned_model_has_the_size_of_its_parent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

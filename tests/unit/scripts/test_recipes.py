@@ -22,13 +22,10 @@ from sacrebleu import sentence_bleu
 from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.polling import wait_until
-from support.tokenizers import random_lines, small_tokenizer
 
-from transformer_mt import model_folder
 from transformer_mt.cli.compose import compose
 from transformer_mt.cli.overrides import override
-from transformer_mt.config import DataConfig, SourceConfig, TrainJob
-from transformer_mt.data.text.normalization import normalize
+from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 
@@ -146,13 +143,6 @@ def test_a_model_of_the_same_direction_is_refused(tmp_path: Path, program: Progr
     assert "--reverse model translates en to de, not de to en" in err
     arguments += ["data.src_lang=de", "data.tgt_lang=en"]
     assert "--mono: there is no" in program("back_translate", *arguments)[2]
-
-
-def test_model_auto_in_a_recipe(program: Program) -> None:
-    arguments = ["bt", "--mono", "mono.de", "--dry-run", "data=sample", "model=auto"]
-    status, out, err = program("back_translate", *arguments)
-    assert status == 0, err
-    assert out.splitlines()[-1].startswith("mt-train data=sample model=auto ")
 
 
 def test_cleaned_lines_are_translated_whole(
@@ -370,28 +360,3 @@ def test_model1_against_its_definition() -> None:
         table = {(s, t): count / sums[s] for (s, t), count in counts.items()}
     assert [divmod(int(key), 4) for key in keys] == sorted(table)
     assert probabilities == pytest.approx([table[key] for key in sorted(table)], rel=1e-4)
-
-
-@pytest.mark.parametrize(("normalization", "case"), [("none", str), ("standard", "  {}".format)])
-def test_a_shortlist_has_the_best_pieces_and_the_frequent_ones(
-    normalization: str,
-    case: Callable[[str], str],
-    tmp_path: Path,
-    program: Program,
-) -> None:
-    tokenizer = small_tokenizer(tmp_path / "tokenizer.model")
-    data = DataConfig(src_lang="en", tgt_lang="de", normalization=normalization)
-    model_folder.write_config(tmp_path, TrainJob(data=data))
-    given = [case(line) for line in random_lines(100)]
-    lines = [normalize(line, normalization, "en") for line in given]
-    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line}\n" for line in given), "utf-8")
-    limits = ["--best", "2", "--frequent", "3", "--model", str(tmp_path)]
-    status, _, err = program("shortlist", "pairs.tsv", "vmap.txt", *limits)
-    assert status == 0, err
-    rows = [line.split("\t") for line in (tmp_path / "vmap.txt").read_text("utf-8").splitlines()]
-    assert [key for key, _ in rows] == ["", *tokenizer.vocabulary]
-    assert len(rows[0][1].split(" ")) == 3
-    seen = {piece for ids in tokenizer.encode(lines) for piece in tokenizer.pieces(ids)}
-    for piece, values in rows[1:]:
-        assert len(values.split()) == (2 if piece in seen else 0)
-        assert seen.issuperset(values.split())
