@@ -1,4 +1,4 @@
-"""Progress of a run: what its checkpoints store of it, and what is due next."""
+"""Progress of a run: what its checkpoints store of it, and what is due after an update."""
 
 import math
 from dataclasses import dataclass, field, fields
@@ -108,19 +108,6 @@ class StoppingCriteria:
             return state.step // self._checkpoint_every
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
-
-    def next_due(self, state: TrainingState) -> tuple[int, float]:
-        """When the next log line, checkpoint or validation is due: by update, or by seconds."""
-        every = [self._config.log_every, self._config.validate_every]
-        share = 1.0  # of the run
-        if self._checkpoint_every:
-            every.append(self._checkpoint_every)
-        else:
-            share = min(1.0, (self.interval(state) + 1 - 1e-9) * _CHECKPOINT_SHARE)
-        steps = [(state.step // number + 1) * number for number in every]
-        if state.step == 0:
-            steps.append(1)
-        return min(*steps, math.ceil(share * self.last_step)), share * self.max_seconds
 
     def logs(self, state: TrainingState) -> bool:
         """Whether a line of the log is due: at the first update, too, which shows the speed."""

@@ -141,9 +141,7 @@ class Trainer:
         if world.is_main:
             sizes = len(self._train), self.model, self._batches, self.criteria
             log_start(job, *sizes, self.precision, world, done=state.step)
-        threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
-        record = self._run_dir, state, self.criteria
-        self._monitor = Monitor(*record, trackers, world.is_main, threads)
+        self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
@@ -177,7 +175,9 @@ class Trainer:
         self._accounted, stop_requested = time.perf_counter(), False
         while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
-            stop_requested = self._train_until_due(batches, signals)
+            self._step(batches)
+            self._account_time()
+            stop_requested = self._world.any(signals.received is not None)
             if criteria.logs(state):
                 self._log()
             self.checkpoints.check()
@@ -190,22 +190,6 @@ class Trainer:
         if self._world.any(signals.received is not None):  # perhaps since the last update
             self.checkpoints.wait()
             raise StoppedError(max(self._world.gather(signals.received or 0)))
-
-    def _train_until_due(self, batches: Batches, signals: Signals) -> bool:
-        """Trains until something is due after an update, or a signal arrives; whether one did."""
-        state, criteria, stop_requested = self.state, self.criteria, False
-        last_step, last_second = criteria.next_due(state)
-        while not stop_requested:
-            self._step(batches)
-            now = time.perf_counter()
-            state.seconds += now - self._accounted
-            self._accounted = now
-            if criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
-                state.seconds = self._world.broadcast_object(state.seconds)
-            stop_requested = self._world.any(signals.received is not None)
-            if state.step >= last_step or state.seconds >= last_second:
-                break
-        return stop_requested
 
     def learning_rate(self, job: TrainJob) -> float:
         """Learning rate of the latest update, by the schedule and the limits of a job.
@@ -230,6 +214,14 @@ class Trainer:
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)
         self._monitor.update(num_targets, waited)
+
+    def _account_time(self) -> None:
+        """Adds the time since the last call to that of the run."""
+        now = time.perf_counter()
+        self.state.seconds += now - self._accounted
+        self._accounted = now
+        if self.criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
+            self.state.seconds = self._world.broadcast_object(self.state.seconds)
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""

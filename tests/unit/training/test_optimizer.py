@@ -10,9 +10,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from transformer_mt.config import ScheduleConfig, TrainConfig
+from transformer_mt.config import ScheduleConfig
 from transformer_mt.training.optimizer import LossScaler, inverse_sqrt, linear, noam
-from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
 
@@ -50,23 +49,6 @@ def test_linear_rises_then_decays_and_ends_above_zero(warmup: int, max_steps: in
         assert all(sign * step > 0 for step in steps)
     # The next step would be zero.
     assert rates[-1] == pytest.approx(down[0] - down[1])
-
-
-@pytest.mark.parametrize("pause", [0.0, 400.0])
-@pytest.mark.parametrize("max_steps", [700, 10**6])
-def test_linear_ends_near_zero_when_the_time_is_used(max_steps: int, pause: float) -> None:
-    config = ScheduleConfig(name="linear", warmup_steps=100, peak_lr=1e-3)
-    criteria = StoppingCriteria(TrainConfig(max_steps=max_steps, max_hours=1.0))
-    state, rates = TrainingState(), []
-    while not criteria.is_last_update(state):
-        state.step += 1
-        rates.append(linear(state.step, config, 64, criteria.expected_steps(state)))
-        state.seconds += 4.0 + pause * (state.step == 300)  # a slow validation
-    peak = rates.index(max(rates))
-    assert 90 <= peak <= 100
-    assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert len(rates) == min(max_steps, (3600 - pause) // 4)
-    assert 0 < rates[-1] < 0.01 * max(rates)
 
 
 def test_scale_follows_gradscaler_also_when_it_is_restored() -> None:

@@ -87,17 +87,6 @@ def test_updates_equal_adam_on_the_mean_loss(decay: float) -> None:
         assert result.grad_norm.item() == pytest.approx(norm.norm().item(), rel=1e-8)
 
 
-def test_a_placeholder_does_not_contribute(batch: GlobalBatch) -> None:
-    (whole,) = micro_batches(batch, 10**6)
-    (dummy,) = micro_batches(batch, 10**6, rank=1000, world_size=1001)
-    alone, together = tiny(), tiny()
-    stepper(alone)([whole], batch.num_targets, 1e-3, seed=0)
-    stepper(together)([whole, dummy], batch.num_targets, 1e-3, seed=0)
-    torch.testing.assert_close(state(together), state(alone), rtol=0, atol=0)
-    result = stepper(tiny())([dummy], batch.num_targets, 1e-3, seed=0)
-    assert (result.loss.item(), result.nll.item()) == (0, 0)
-
-
 def test_dropout_depends_on_the_seed_only(batch: GlobalBatch) -> None:
     def loss(seed: int, drawn_before: int = 0) -> float:
         model = tiny(dropout=0.5)
