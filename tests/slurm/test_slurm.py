@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,20 +82,6 @@ def wait_for_checkpoint(corpus: Path, name: str) -> None:
     wait_until(lambda: checkpoints(corpus / name), TIMEOUT)
 
 
-def process(job: str, program: str, **environment: str) -> int:
-    """Id of the process of a job that has these arguments and variables."""
-    expected = {f"{k}={v}" for k, v in {"SLURM_JOB_ID": job, **environment}.items()}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_text().split("\0")
-            variables = set((folder / "environ").read_text().split("\0"))
-        except OSError:
-            continue
-        if expected <= variables and any(Path(word).name == program for word in words[:2]):
-            return int(folder.name)
-    raise AssertionError(f"no {program} of job {job} with {environment}")
-
-
 def check_same(run_dir: Path, undisturbed: Path) -> None:
     """Asserts the same model and scores, bit for bit."""
     for name in ("model.safetensors", "test.json"):
@@ -125,50 +110,12 @@ def test_requeued_before_its_time_limit(corpus: Path, undisturbed: Path) -> None
     check_same(corpus / "requeued", undisturbed)
 
 
-def test_killed_worker_is_restarted(corpus: Path, undisturbed: Path) -> None:
-    job = submit(corpus, "killed", *LONGER)
-    wait_for_checkpoint(corpus, "killed")
-    os.kill(process(job, "mt-train", RANK="1"), signal.SIGKILL)
-    assert end(job) == ("COMPLETED", 0, 0), log(corpus, job)
-    assert "resuming after update" in log(corpus, job)
-    check_same(corpus / "killed", undisturbed)
-
-
-def test_killed_torchrun_ends_the_job(corpus: Path) -> None:
-    job = submit(corpus, "torchrun", "train.max_steps=100_000")
-    wait_for_checkpoint(corpus, "torchrun")
-    os.kill(process(job, "torchrun", SLURM_NODEID="1"), signal.SIGKILL)
-    name, status, _ = end(job)
-    assert name == "FAILED"
-    assert status in (137, 143)  # of the killed task, or of the one that srun then ends
-    with pytest.raises(AssertionError, match="no mt-train"):
-        process(job, "mt-train")
-
-
-def test_failed_node_requeues_the_job(corpus: Path, undisturbed: Path, cluster: Path) -> None:
-    job = submit(corpus, "node", *LONGER, "train.log_every=100")
-    wait_for_checkpoint(corpus, "node")
-    os.kill(process(job, "mt-train", RANK="1"), signal.SIGSTOP)
-    os.kill(int((cluster / "slurmd.node2.pid").read_text()), signal.SIGKILL)
-    wait_until(lambda: state(job)[2] == 1, TIMEOUT)
-    run("slurmd", "-N", "node2")
-    assert end(job) == ("COMPLETED", 0, 1), log(corpus, job)
-    check_same(corpus / "node", undisturbed)
-
-
 def test_scancel_leaves_a_checkpoint(corpus: Path) -> None:
     job = submit(corpus, "cancelled", "train.max_steps=100_000")
     wait_for_checkpoint(corpus, "cancelled")
     run("scancel", job)
     assert end(job)[0] == "CANCELLED"
     wait_until(lambda: "Run the same command to resume" in log(corpus, job), TIMEOUT)
-
-
-def test_bad_usage_ends_the_job_in_one_line(corpus: Path) -> None:
-    job = submit(corpus, "bad", "train.max_step=3")
-    assert end(job)[:2] == ("FAILED", 2)
-    (line,) = log(corpus, job).splitlines()
-    assert "did you mean train.max_steps" in line
 
 
 def test_array_of_jobs(corpus: Path) -> None:
