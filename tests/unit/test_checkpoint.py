@@ -59,30 +59,6 @@ def assert_equal(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def test_training_resumes_from_a_checkpoint_bit_for_bit(tmp_path: Path) -> None:
-    model, optimizer = training(1)
-    for seed in range(3):
-        update(model, optimizer, seed)
-    saved = ckpt.save_checkpoint(tmp_path, {"step": 3, "note": "ü"}, snapshot(model, optimizer))
-    assert saved.step == 3
-    assert saved.path == tmp_path / "checkpoints" / "step_00000003"
-
-    restored, other = training(2)
-    update(restored, other, seed=9)  # its state is replaced
-    (found,) = ckpt.valid_checkpoints(tmp_path)
-    assert found == saved
-    assert found.state["note"] == "ü"
-    ckpt.restore(found, restored, named_state(restored, other))
-    assert_equal(weights(restored), weights(model))
-    assert_equal(named_state(restored, other), named_state(model, optimizer))
-    assert all(value.any() for value in named_state(restored, other).values())
-    for seed in (3, 4):
-        update(model, optimizer, seed)
-        update(restored, other, seed)
-    assert_equal(weights(restored), weights(model))
-    assert_equal(named_state(restored, other), named_state(model, optimizer))
-
-
 def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
     model, optimizer = training(1)
     state = named_state(model, optimizer)
@@ -108,41 +84,6 @@ def test_a_run_resumes_in_fp16_and_in_another_precision(
     ckpt.restore(checkpoint, tiny(2), live)
     assert live.pop("loss_scale.factor", 1.0) == scale
     assert_equal(live, state)
-
-
-@pytest.mark.parametrize("number", range(1, 9))
-def test_an_interrupted_save_leaves_existing_checkpoints_intact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    """Interrupted at the number-th disk access, the new checkpoint is complete or absent."""
-    save(tmp_path, 1)
-    calls = 0
-
-    class Killed(BaseException):
-        pass
-
-    def count(real: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            nonlocal calls
-            calls += 1
-            if calls == number:
-                raise Killed
-            return real(*args, **kwargs)
-
-        return counted
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", count(Path.write_bytes))
-        patch.setattr(os, "fsync", count(os.fsync))
-        patch.setattr(Path, "rename", count(Path.rename))
-        with pytest.raises(Killed):
-            save(tmp_path, 2)
-    found = ckpt.valid_checkpoints(tmp_path)
-    assert [c.step for c in found] in ([1], [1, 2])
-    assert len(list((tmp_path / "checkpoints").glob("step_*"))) == len(found)
-    save(tmp_path, 2)  # leftovers are removed
-    assert [c.step for c in ckpt.valid_checkpoints(tmp_path)] == [1, 2]
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
 
 def cut(name: str) -> Callable[[Path], object]:
@@ -220,14 +161,6 @@ def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
     update(model, optimizer, seed=2)
     saved = ckpt.save_checkpoint(tmp_path, {"step": 1}, taken)
     assert_equal(load_file(saved.path / "model.safetensors"), before)
-
-
-def test_validation_metrics_are_stored_in_the_checkpoint(tmp_path: Path) -> None:
-    saved = save(tmp_path, 1)
-    assert saved.validation is None
-    ckpt.write_validation(saved, {"nll": 1 / 3, "bleu": 20.0})
-    (found,) = ckpt.valid_checkpoints(tmp_path)
-    assert found.validation == {"nll": 1 / 3, "bleu": 20.0}
 
 
 def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(

@@ -61,15 +61,6 @@ def test_decoding_steps_give_the_same_logits(config: dict[str, Any]) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
-def test_whole_sequences_give_the_same_logits() -> None:
-    model, src = transformer(), Packed.from_sequences(SOURCES)
-    tgt = Packed.from_sequences([[2, 4], [2], [2, 8, 9]])
-    ready = for_inference(model)
-    with torch.inference_mode():
-        expected, got = (m.logits(m.decode(tgt, m.encode(src), src)) for m in (model, ready))
-    torch.testing.assert_close(got, expected)
-
-
 def test_small_products_stay_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_SMALL", 2**19)
     model = transformer()
