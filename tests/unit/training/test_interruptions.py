@@ -3,10 +3,10 @@
 import logging
 import os
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.polling import wait_until
 
 from transformer_mt.training.interruptions import Signals
 
@@ -51,7 +51,4 @@ def test_a_signal_is_answered_at_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "transformer_mt")
     with Signals():
         signal.raise_signal(signal.SIGINT)
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and not thread.daemon:
-                thread.join()
-        assert [m for m in caplog.messages if "SIGINT: stopping after this update" in m]
+        wait_until(lambda: "SIGINT: stopping after this update" in caplog.text)
