@@ -6,9 +6,11 @@ import random
 import signal
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
@@ -17,8 +19,10 @@ from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, TrainJob
+from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.store.encode import find_duplicates
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
@@ -106,8 +110,9 @@ def test_training_reads_sources_as_translation_does(tmp_path: Path) -> None:
     ],
 )
 def test_duplicates_are_found_across_chunks(
-    job: TrainJob, settings: dict[str, Any], keys: list[Any]
+    job: TrainJob, settings: dict[str, Any], keys: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(encode, "HASHES", 10)
     prepared = prepare(changed(job, "data.cleaning", **settings))
     kept = first_of_each(usable(), *keys)
     assert training_text(prepared) == kept
@@ -117,6 +122,21 @@ def test_duplicates_are_found_across_chunks(
     dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
     assert sum(dropped.values()) == len(usable()) - len(kept)
     assert all(dropped.values())
+
+
+def test_duplicates_take_little_memory(tmp_path: Path) -> None:
+    pairs = 2_000_000
+    np.random.default_rng(1).integers(0, 2**63, pairs, np.uint64).tofile(
+        tmp_path / "duplicate_pair"
+    )
+    report = CleaningReport(CleaningConfig(deduplicate=True))
+    report.total = pairs
+    tracemalloc.start()
+    try:
+        assert find_duplicates(tmp_path, report).all()
+        assert tracemalloc.get_traced_memory()[1] < 12 * pairs
+    finally:
+        tracemalloc.stop()
 
 
 def test_examples_have_location_and_text(job: TrainJob) -> None:
@@ -187,8 +207,10 @@ def test_text_is_normalised_before_it_is_compared_and_encoded(
 
 SLOW = f"""
 import pickle, sys, time
+from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.store.encode import find_duplicates
 encode.CHUNK_PAIRS = {CHUNK}
 def slowly(data, read=encode.read_chunks):
     for chunk in read(data):
