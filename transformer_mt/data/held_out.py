@@ -2,8 +2,9 @@
 
 Each set orders all pairs by a hash of its own, so that the choice depends on the text alone, not on
 the order of the pairs or the number of workers. One pass over the text finds the first pairs of
-each order, the candidates. Those that are chosen from them are held out: no training pair has one
-of their sides (``EncodeChunk``).
+each order, the candidates. The vocabulary is learned without them, so they are drawn before it; the
+filters of length need it, so the choice among them follows. Those that are chosen are held out: no
+training pair has one of their sides (``EncodeChunk``).
 """
 
 import json
