@@ -43,6 +43,15 @@ class TrainingState:
         """Reads ``state.json``, which has other fields, too."""
         return cls(**{f.name: content[f.name] for f in fields(cls)})
 
+    def expected_steps(self, config: TrainConfig) -> float:
+        """Number of updates at the end of the run, if they take as long as those so far.
+
+        So a schedule that ends with the run follows the larger share of updates and time used.
+        """
+        if config.max_hours is None or self.seconds == 0:
+            return config.max_steps
+        return min(config.max_steps, self.step * (config.max_hours * 3600) / self.seconds)
+
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
@@ -87,15 +96,6 @@ class StoppingCriteria:
         self._checkpoint_every = config.checkpoint_every
         self.last_step = config.max_steps
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
-
-    def expected_steps(self, state: TrainingState) -> float:
-        """Number of updates at the end of the run, if they take as long as those so far.
-
-        So a schedule that ends with the run follows the larger share of updates and time used.
-        """
-        if state.seconds == 0:
-            return self.last_step
-        return min(self.last_step, state.step * self.max_seconds / state.seconds)
 
     def interval(self, state: TrainingState) -> int:
         """Number of the checkpoint interval that a state is in, counted from 0.

@@ -176,11 +176,10 @@ class Trainer:
         while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
             self._step(batches)
-            self._account_time()
             stop_requested = self._world.any(signals.received is not None)
             if criteria.logs(state):
                 self._log()
-            self.checkpoints.check()
+                self.checkpoints.check()
             validates = criteria.needs_validation(state)
             if stop_requested or validates or criteria.interval(state) > interval:
                 with self._monitor.paused():
@@ -198,11 +197,11 @@ class Trainer:
             job: The job of this run, or of an earlier start of it.
         """
         schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
-        last_step = StoppingCriteria(job.train).expected_steps(self.state)
+        last_step = self.state.expected_steps(job.train)
         return schedule(self.state.step, job.schedule, job.model.d_model, last_step)
 
     def _step(self, batches: Batches) -> None:
-        """One update, with the learning rate and the dropout seed of its number."""
+        """One update, with the learning rate and the dropout seed of its number, and its time."""
         start = time.perf_counter()
         self._micro_batches, num_targets = next(batches)
         waited = time.perf_counter() - start
@@ -214,9 +213,6 @@ class Trainer:
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)
         self._monitor.update(num_targets, waited)
-
-    def _account_time(self) -> None:
-        """Adds the time since the last call to that of the run."""
         now = time.perf_counter()
         self.state.seconds += now - self._accounted
         self._accounted = now
