@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from transformer_mt.jobs.evaluate import evaluate as evaluate
     from transformer_mt.jobs.export import export as export
     from transformer_mt.jobs.train import train as train
-    from transformer_mt.jobs.translate_document import translate_document as translate_document
-    from transformer_mt.jobs.translate_file import translate_file as translate_file
-    from transformer_mt.jobs.translate_stream import translate_stream as translate_stream
+    from transformer_mt.jobs.translate import translate as translate
     from transformer_mt.model.transformer import Transformer as Transformer
 
 __version__ = "0.1.0"
@@ -42,9 +40,7 @@ _MODULES = {
     "evaluate": "jobs.evaluate",
     "export": "jobs.export",
     "train": "jobs.train",
-    "translate_document": "jobs.translate_document",
-    "translate_file": "jobs.translate_file",
-    "translate_stream": "jobs.translate_stream",
+    "translate": "jobs.translate",
 }
 __all__ = ["__version__", *_MODULES, "evaluate_robustness"]
 

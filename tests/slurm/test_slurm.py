@@ -130,17 +130,6 @@ def test_array_of_jobs(corpus: Path) -> None:
     assert one.read_bytes() != two.read_bytes()
 
 
-def test_two_nodes_translate_a_file(corpus: Path, undisturbed: Path) -> None:
-    source = corpus / "in.txt"
-    source.write_text("".join(f"{a} {b}\n" for a in "abcdefgh" for b in "abcdefgh"))
-    translate = ["mt-translate", f"model={undisturbed}", "engine=torch", f"input={source}"]
-    torchrun = ["torchrun", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d"]
-    torchrun += ["--rdzv-endpoint=localhost:29411", "--no-python"]
-    run("srun", "--nodes=2", *torchrun, *translate, f"output={corpus}/two.txt")
-    run(*translate, f"output={corpus}/one.txt")
-    assert (corpus / "two.txt").read_text() == (corpus / "one.txt").read_text()
-
-
 def test_sweep_of_jobs(corpus: Path) -> None:
     """Each job has a folder; the one that fails does not end the others."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")

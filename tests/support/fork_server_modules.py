@@ -14,8 +14,7 @@ for name in (
     "transformer_mt.contrib.robustness.noise_scores",
     "transformer_mt.jobs.evaluate",
     "transformer_mt.jobs.train",
-    "transformer_mt.jobs.translate_file",
-    "transformer_mt.jobs.translate_stream",
+    "transformer_mt.jobs.translate",
 ):
     import_module(name)
 charts.curve_image([{"step": 1, "split": "train", "loss": 1.0}])  # fonts

@@ -119,7 +119,7 @@ WITHOUT_TORCH = [
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
     *("decode.engines.request", "decode.translator"),
     *("distributed.environment", "evaluation.metrics", "evaluation.source_metrics", "files"),
-    *("hub_models", "jobs.evaluate", "jobs.translate_file", "jobs.translate_stream"),
+    *("hub_models", "jobs.evaluate", "jobs.translate"),
     *("kernels.hardware", "model_folder", "progress_reporter", "registries"),
 ]
 """Modules that ``--help``, a translation by CTranslate2 and scores of files load. PyTorch takes

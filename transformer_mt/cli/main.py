@@ -77,18 +77,11 @@ def train(job: "TrainJob") -> float | None:
 
 
 def translate(job: "TranslateJob") -> None:
-    """Translates a document, a file to a file, which can resume, or a stream."""
-    from transformer_mt.jobs.line_processor import translates_file
-
-    if job.document_format is not None:
-        from transformer_mt.jobs.translate_document import translate_document as run
-    elif translates_file(job):
-        from transformer_mt.jobs.translate_file import translate_file as run
-    else:
-        from transformer_mt.jobs.translate_stream import translate_stream as run
+    """Translates lines, a file or a document."""
+    from transformer_mt.jobs.translate import translate
 
     with log_to(prefix="mt-translate: "):
-        run(job)
+        translate(job)
 
 
 def evaluate(job: "EvaluateJob") -> None:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,17 +18,18 @@ from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
-from transformer_mt.distributed.environment import Ranks, current_rank, num_ranks
+from transformer_mt.distributed.environment import current_rank, num_ranks
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _DEFAULT = DistributedConfig()
 
 
 @dataclass(frozen=True)
-class World(Ranks):
+class World:
     """The ranks that share a run, as seen by one of them, with their devices and collectives."""
 
     device: torch.device
@@ -40,6 +42,27 @@ class World(Ranks):
     """Index of this rank on its machine."""
     launcher: int | None = None
     """Process id of the torchrun that has started this rank; None if there is one rank."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, which alone writes files and output."""
+        return self.rank == 0
+
+    def gather(self, value: T) -> list[T]:
+        """Values of all ranks, in the order of ranks, on each rank."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
+
+    def broadcast_object(self, value: T) -> T:
+        """The value of rank 0, on each rank."""
+        if self.size == 1:
+            return value
+        values: list[Any] = [value if self.is_main else None]
+        dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
     def sum(self, tensor: Tensor) -> Tensor:
         """Sums a tensor over all ranks, in place, and returns it."""

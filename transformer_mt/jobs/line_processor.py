@@ -27,14 +27,6 @@ CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
 similar length."""
 
 
-def translates_file(job: TranslateJob) -> bool:
-    """Whether input and output are both files, not pipes or devices, so that a job can resume."""
-    if job.input is None or job.output is None:
-        return False
-    source, target = files.expand_user(job.input), files.expand_user(job.output)
-    return not (files.is_stream(source) or files.is_stream(target))
-
-
 _UNUSUAL = {
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
@@ -70,18 +62,15 @@ class InputStats:
 class LineProcessor:
     """Translates the lines of a job, or scores given translations of them.
 
-    The job is checked and its models are opened; see ``translate_file`` for the errors.
+    The job is checked and its models are opened; see ``translate`` for the errors.
 
     Args:
         job: What to translate with.
-        device: Overrides the job's, for one of several ranks.
         document: What the lines belong to. It is wrapped around the translator in place of the
             job's ``markup``.
     """
 
-    def __init__(
-        self, job: TranslateJob, device: str | None = None, document: Document | None = None
-    ):
+    def __init__(self, job: TranslateJob, document: Document | None = None):
         if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
             raise InputError(
                 f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
@@ -96,7 +85,7 @@ class LineProcessor:
         self._request = request = EngineRequest.open(
             job.model,
             search=search_settings(job),
-            device=device or job.device,
+            device=job.device,
             compute_type=job.compute_type,
             step=job.step,
             ensemble=job.ensemble,

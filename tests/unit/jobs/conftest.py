@@ -12,7 +12,7 @@ from support.model_folders import convert, write_model
 
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
-from transformer_mt.jobs import translate_file
+from transformer_mt.jobs import line_processor
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def translated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[str, str]]:
     """Output and messages for bytes; a stream gets the same as a file job of several chunks."""
-    monkeypatch.setitem(translate_file.CHUNK_LINES, "cpu", 2)
+    monkeypatch.setitem(line_processor.CHUNK_LINES, "cpu", 2)
 
     def near(number: str) -> Any:
         return pytest.approx(float(number), rel=1e-3)

@@ -113,7 +113,6 @@ def test_encodings(run: Run, declaration: str, encoding: str, written: str) -> N
         (b"<xliff>\n<a>", {"name": "a.xlf"}, "a.xlf: line 2, column 4: not well-formed XML"),
         (b"\n<![x[", {}, "page.html: line 2: unknown status keyword 'x'"),
         (b"<meta charset=x-y>", {}, "page.html: line 1: cannot be read as x-y: unknown encoding"),
-        (b"", {"ranks": 2}, "several ranks cannot share a document"),
     ],
 )
 @pytest.mark.usefixtures("capitals")
@@ -122,10 +121,7 @@ def test_errors_are_one_line(
     content: bytes,
     settings: dict[str, Any],
     message: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", str(settings.pop("ranks", 1)))
     with pytest.raises(InputError) as error:
         run(content, **settings)
     assert message in str(error.value)

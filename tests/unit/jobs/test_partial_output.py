@@ -1,4 +1,4 @@
-"""File jobs: the same output however often one is interrupted, and whichever rank does a part."""
+"""From file to file: the same output however often the job is interrupted."""
 
 import io
 import logging
@@ -14,30 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support.model_folders import TEXT, translate_lines
 from support.paths import ROOT
-from support.training_runs import start_ranks
 
 from transformer_mt import compose
 from transformer_mt.cli import main as commands
 from transformer_mt.config import TranslateJob
-from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.jobs import translate_file as file_job
-from transformer_mt.jobs.chunk_folder import ChunkFolder
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor
-from transformer_mt.jobs.translate_document import translate_document
-from transformer_mt.jobs.translate_file import process_file, translate_file
-from transformer_mt.jobs.translate_stream import translate_stream
-
-ALONE = World(torch.device("cpu"))
+from transformer_mt.jobs import translate as translate_job
+from transformer_mt.jobs.line_processor import CHUNK_LINES, InputStats, LineProcessor
+from transformer_mt.jobs.partial_output import PartialOutput
+from transformer_mt.jobs.translate import translate
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "transformer_mt")
-    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 10)
+    monkeypatch.setitem(CHUNK_LINES, "cpu", 10)
 
 
 class UpperCase(LineProcessor):
@@ -48,10 +41,13 @@ class UpperCase(LineProcessor):
         self.fail_at, self.error = fail_at, error
         self.settings = {"a": 1}
         self.aligned_file = None
-        self.chunk_lines = file_job.CHUNK_LINES["cpu"]
+        self.chunk_lines = CHUNK_LINES["cpu"]
 
     def output_settings(self) -> dict[str, Any]:
         return self.settings
+
+    def log_input_stats(self, stats: InputStats) -> None:
+        pass
 
     def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
         if first_line == self.fail_at and self.error is not None:
@@ -71,7 +67,10 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def run(files: tuple[Path, Path], process: UpperCase) -> InputStats:
-    return process_file(*files, process, ALONE)
+    job = TranslateJob(model="m", input=str(files[0]), output=str(files[1]))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(translate_job, "LineProcessor", lambda *_: process)
+        return translate(job)
 
 
 def interrupt(files: tuple[Path, Path], at: int = 21) -> None:
@@ -106,11 +105,11 @@ def test_resumes_after_an_interruption(
     target.write_text("yesterday's\n")
     with pytest.raises(KeyboardInterrupt):
         run(files, UpperCase(21, KeyboardInterrupt()))
-    assert f"20 of 35 lines are kept in {target}.mt-parts" in caplog.messages[0]
+    assert f"20 of 35 lines are kept in {target}.mt-partial" in caplog.messages[0]
     assert target.read_text() == "yesterday's\n"
     caplog.clear()
-    monkeypatch.setitem(file_job.CHUNK_LINES, "cpu", 25)  # as if it resumed on a GPU
-    assert finish(files) == [21, 31]
+    monkeypatch.setitem(CHUNK_LINES, "cpu", 25)  # as if it resumed on a GPU
+    assert finish(files) == [21]
     assert caplog.messages == ["resuming: 20 of 35 lines are done"]
     caplog.clear()
     assert finish(files) == [1, 26]  # a finished job starts from the beginning
@@ -118,11 +117,12 @@ def test_resumes_after_an_interruption(
 
 
 @pytest.mark.parametrize("changed", ["input", "order", "a"])
-def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: str) -> None:
+def test_the_output_of_a_different_job_is_kept(files: tuple[Path, Path], changed: str) -> None:
     source, target = files
     interrupt(files)
-    parts = target.with_name("out.mt-parts")
-    chunks = sorted(parts.glob("*.part"))
+    parts = target.with_name("out.mt-partial")
+    kept = (parts / "output").read_text()
+    assert kept.count("\n") == 20
     process = UpperCase()
     if changed == "input":
         source.write_text(source.read_text().replace("line 1\n", "line one\n"))
@@ -132,11 +132,11 @@ def test_chunks_of_a_different_job_are_kept(files: tuple[Path, Path], changed: s
         process.settings = {"a": 2}
     with pytest.raises(InputError) as refused:
         run(files, process)
-    message = f"{parts} has 2 finished chunks of a different job"
+    message = f"{parts} has 20 finished lines of a different job"
     differs = "a" if changed == "a" else "input"
     assert str(refused.value).startswith(f"{message} ({differs}): ")
     assert process.firsts == []
-    assert sorted(parts.glob("*.part")) == chunks
+    assert (parts / "output").read_text() == kept
     shutil.rmtree(parts)
     finish(files)
 
@@ -148,7 +148,7 @@ def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> No
     assert run(files, UpperCase()) == InputStats({"nul": 2}, {"nul": 7})
 
 
-def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
+def test_a_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
     source, target = files
     interrupt(files, at=1)
     assert sorted(target.parent.iterdir()) == [source]
@@ -157,7 +157,7 @@ def test_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) ->
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     class First(UpperCase):
         def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
-            with pytest.raises(InputError, match=r"another mt-translate is using .*out.mt-parts"):
+            with pytest.raises(InputError, match=r"another mt-translate is using .*out.mt-partial"):
                 run(files, UpperCase())
             return super().process_bytes(raw, first_line, stats)
 
@@ -165,24 +165,27 @@ def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     assert files[1].read_text() == files[0].read_text().upper()
 
 
-def test_folders_of_the_user_are_left_alone(files: tuple[Path, Path]) -> None:
-    """Also one that is named after the output."""
-    mine = files[1].with_name("out.parts")
-    mine.mkdir()
-    for name in ("00000000.part", ".x.tmp", "job.json"):
-        (mine / name).write_text("mine")
+def test_files_of_the_user_are_left_alone(files: tuple[Path, Path]) -> None:
+    mine = files[1].with_name("out.partial")
+    mine.write_text("mine")
     interrupt(files)
     run(files, UpperCase())
-    assert files[1].read_text() == files[0].read_text().upper()
-    assert sorted(path.name for path in mine.iterdir()) == [".x.tmp", "00000000.part", "job.json"]
+    assert mine.read_text() == "mine"
 
 
-def test_a_job_whose_chunks_are_all_finished_only_joins_them(
+def test_an_unfinished_chunk_is_translated_again(files: tuple[Path, Path]) -> None:
+    """Which a killed process has written, and not recorded."""
+    interrupt(files)
+    with files[1].with_name("out.mt-partial").joinpath("output").open("ab") as output:
+        output.write(b"LINE 21\nLI")
+    assert finish(files) == [21, 31]
+
+
+def test_a_finished_output_that_could_not_be_written_is_only_copied(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an attempt that could not write the output."""
     with monkeypatch.context() as patched:
-        patched.setattr(ChunkFolder, "join", lambda *_: 1 / 0)
+        patched.setattr(PartialOutput, "write_to", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(files, UpperCase())
     assert finish(files) == []
@@ -225,34 +228,11 @@ def test_killed_command_resumes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_ranks_share_a_file(untrained: Path, tmp_path: Path) -> None:
-    source, target = tmp_path / "in", tmp_path / "out"
-    lines = TEXT * 35  # two chunks
-    source.write_text("".join(f"{line}\n" for line in lines))
-    (tmp_path / "ranks").mkdir()
-    argv = [f"model='{untrained}'", "device=cpu", "engine=torch", f"input='{source}'"]
-    argv += [f"output='{target}'", "beam_size=1"]
-    for rank in start_ranks("translate", argv, tmp_path / "ranks", 2):
-        status, _, err = rank.wait()
-        assert status == 0, err
-    expected = dict(zip(lines, translate_lines(untrained, lines, beam_size=1), strict=True))
-    assert target.read_text() == "".join(f"{expected[line]}\n" for line in lines)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "ranks"]
-
-
-def test_jobs_of_other_functions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = TranslateJob(model="m", input="page.html", output="out.html")
-    for translate in (translate_file, translate_stream):
-        with pytest.raises(InputError, match="format=html is a document: call translate_document"):
-            translate(document)
-    with pytest.raises(InputError, match="not a document: call translate_file"):
-        translate_document(replace(document, input="in.txt"))
-    with pytest.raises(InputError, match="needs input=FILE and output=FILE"):
-        translate_file(TranslateJob(model="m", input="in"))
+def test_one_process_translates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="several ranks can share only a file: set input=FILE"):
-        translate_stream(TranslateJob(model="m"))
+    with pytest.raises(InputError, match="one process: start one for each part"):
+        translate(TranslateJob(model="m"))
 
 
 def test_a_stream_is_translated_in_a_thread(untrained: Path, tmp_path: Path) -> None:
@@ -261,8 +241,8 @@ def test_a_stream_is_translated_in_a_thread(untrained: Path, tmp_path: Path) -> 
     job = TranslateJob(model=str(untrained), device="cpu")
     to_file = replace(job, output=str(tmp_path / "out"))
     with ThreadPoolExecutor(1) as thread:  # Python allows signal handlers in the main one only
-        thread.submit(translate_stream, to_file, io.BytesIO(text)).result()
+        thread.submit(translate, to_file, io.BytesIO(text)).result()
     assert (tmp_path / "out").read_text() == expected
-    stats = translate_stream(job, io.BytesIO(text), sink)
+    stats = translate(job, io.BytesIO(text), sink)
     assert sink.getvalue().decode() == expected
     assert stats == InputStats({"undecodable": 1}, {"undecodable": 3})

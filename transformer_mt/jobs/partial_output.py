@@ -1,0 +1,120 @@
+"""The output of a translation while it grows, and what is kept of it for the same command."""
+
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from transformer_mt import files
+from transformer_mt.errors import InputError
+from transformer_mt.jobs.line_processor import InputStats
+
+log = logging.getLogger(__name__)
+
+
+class Output:
+    """An output to which chunks are appended, each of which the reader of a pipe gets at once."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.lines = 0
+        """Number of input lines whose output is there."""
+        self.stats = InputStats()
+        """Unusual lines among them."""
+
+    def append(self, text: bytes, num_lines: int) -> None:
+        """Appends the output for the next lines."""
+        self._file.write(text)
+        self._file.flush()
+        self.lines += num_lines
+
+
+class PartialOutput(Output):
+    """``OUTPUT.mt-partial``, next to the output: its beginning, and the job that this belongs to.
+
+    Args:
+        folder: The folder, which is locked; see ``partial_output``.
+        job: What the output depends on, as JSON values.
+        total: Number of lines of the input.
+
+    Raises:
+        InputError: The folder has the beginning of a different job.
+    """
+
+    def __init__(self, folder: Path, job: dict[str, Any], total: int):
+        self._job, self._state, size = job, folder / "state.json", 0
+        path = folder / "output"
+        state: dict[str, Any] = {"lines": 0}
+        if self._state.exists():
+            state = files.read_json(self._state)
+            known, size = state["job"], state["bytes"]
+            if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
+                raise InputError(
+                    f"{folder} has {state['lines']:,} finished lines of a different job "
+                    f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
+                    "start again"
+                )
+            log.info("resuming: %s of %s lines are done", f"{state['lines']:,}", f"{total:,}")
+        super().__init__(path.open("r+b" if size else "wb"))
+        self._path = path
+        self._file.truncate(size)  # removes what a killed process has not finished
+        self._file.seek(size)
+        self.lines, self.stats = state["lines"], InputStats(**state.get("stats", {}))
+
+    def append(self, text: bytes, num_lines: int) -> None:
+        """Appends the output for the next lines, and then records that it is there."""
+        with files.errors_naming(self._path):
+            super().append(text, num_lines)
+            os.fsync(self._file.fileno())
+        state = {"lines": self.lines, "bytes": self._file.tell(), "stats": vars(self.stats)}
+        files.write_json(self._state, {**state, "job": self._job})
+
+    def write_to(self, target: Path) -> None:
+        """Writes the whole output to its place."""
+        with files.atomic(target) as temporary:
+            shutil.copyfile(self._path, temporary)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+@contextmanager
+def partial_output(target: Path, job: dict[str, Any], total: int) -> Iterator[PartialOutput]:
+    """Holds what is finished of an output until all is; then writes it to ``target``.
+
+    Args:
+        target: The output.
+        job: What it depends on, as JSON values.
+        total: Number of lines of the input.
+
+    Raises:
+        InputError: Another process is writing the output, or the beginning of a different one is
+            there.
+    """
+    folder = target.with_name(f"{target.name}.mt-partial")
+
+    def refuse() -> NoReturn:
+        raise InputError(f"another mt-translate is using {folder}: wait, or stop it")
+
+    folder.mkdir(exist_ok=True)
+    with files.locked(folder / ".lock", refuse):
+        output = PartialOutput(folder, job, total)
+        kept = True
+        try:
+            yield output
+            output.write_to(target)
+            kept = False
+        except KeyboardInterrupt:
+            if output.lines:
+                lines = f"{output.lines:,} of {total:,} lines are kept in {folder}"
+                log.info("Stopped. %s. Run the same command to resume.", lines)
+            raise
+        finally:
+            output.close()
+            if not (kept and output.lines):
+                # While it is locked: afterwards the folder may belong to another process.
+                shutil.rmtree(folder)

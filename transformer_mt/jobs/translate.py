@@ -1,0 +1,207 @@
+"""Translation (``mt-translate``) of lines, a file or a document: chunk by chunk, in one loop."""
+
+import hashlib
+import logging
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from itertools import islice
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import BinaryIO
+
+from transformer_mt import files
+from transformer_mt.config import TranslateJob
+from transformer_mt.data.text.lines import open_binary, raw_lines, read_blocks
+from transformer_mt.distributed.environment import num_ranks
+from transformer_mt.errors import InputError, printable
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
+from transformer_mt.jobs.partial_output import Output, partial_output
+from transformer_mt.progress_reporter import ProgressReporter
+from transformer_mt.protocols import Document
+from transformer_mt.registries import DOCUMENT_FORMATS
+
+log = logging.getLogger(__name__)
+
+
+def translate(
+    job: TranslateJob, source: BinaryIO | None = None, sink: BinaryIO | None = None
+) -> InputStats:
+    """Translates lines, one line out for each line in, or a document.
+
+    The lines of a pipe are translated as soon as they have arrived. From file to file, the same
+    command resumes after an interruption behind the last finished chunk.
+
+    Args:
+        job: What to translate, from ``compose(…, "translate")`` or built directly.
+        source: UTF-8 lines, or a document; None reads ``job.input``, or standard input.
+        sink: Receives the output, flushed after each chunk; None writes to ``job.output``, or
+            standard output.
+
+    Returns:
+        Counts of unusual input lines.
+
+    Raises:
+        InputError: A file or a model is missing or damaged, the settings conflict, another process
+            is writing the output, or torchrun has started several processes.
+    """
+    if num_ranks() > 1:
+        raise InputError("mt-translate is one process: start one for each part of a divided input")
+    document: Document | None = None
+    if job.document_format is not None:
+        document = resolve_name(DOCUMENT_FORMATS[job.document_format])(job)
+    processor = LineProcessor(job, document)
+    name = "source" if source else job.input or "standard input"
+    if document is not None:
+        stats = _translate_document(job, document, processor, name, source, sink)
+    elif source is None and sink is None and _is_file(job.input) and _is_file(job.output):
+        stats = _translate_file(str(job.input), str(job.output), processor)
+    else:
+        with ExitStack() as stack:
+            lines = source or stack.enter_context(_open_input(job.input))
+            output = Output(sink or stack.enter_context(_open_output(job.output)))
+            if source is None and _is_file(job.input):
+                chunks = _chunks(raw_lines(lines, name), processor.chunk_lines)
+            else:
+                chunks = _read_available(lines, name, processor.chunk_lines)
+            _translate_chunks(chunks, processor, output)
+            stats = output.stats
+    processor.log_input_stats(stats)
+    return stats
+
+
+def _translate_chunks(
+    chunks: Iterable[list[bytes]],
+    processor: LineProcessor,
+    output: Output,
+    total: int | None = None,
+) -> None:
+    """Translates chunks of lines and appends their output; reports progress towards ``total``."""
+    with ProgressReporter(
+        "lines", "translated", done=output.lines, total=total, visible=total is not None
+    ) as progress:
+        for chunk in chunks:
+            text = processor.process_bytes(chunk, output.lines + 1, output.stats)
+            output.append(text, len(chunk))
+            progress.update(output.lines)
+    if processor.aligned_file is not None:
+        processor.aligned_file.check_line_count(output.lines)
+
+
+def _translate_file(source: str, target: str, processor: LineProcessor) -> InputStats:
+    """Translates a file to a file; resumes what an interrupted attempt has left."""
+    total, digest = 0, hashlib.sha256()
+    with open_binary(source) as stream:  # a damaged file is found before the work starts
+        for line in raw_lines(stream, source):
+            total += 1
+            digest.update(line + b"\n")
+    if processor.aligned_file is not None:
+        processor.aligned_file.check_line_count(total)
+    job = {**processor.output_settings(), "input": digest.hexdigest(), "lines": total}
+    place = files.expand_user(target).resolve()
+    with partial_output(place, job, total) as output, open_binary(source) as stream:
+        lines = islice(raw_lines(stream, source), output.lines, total)  # not lines added meanwhile
+        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output, total)
+        return output.stats
+
+
+def _translate_document(
+    job: TranslateJob,
+    document: Document,
+    processor: LineProcessor,
+    name: str,
+    source: BinaryIO | None,
+    sink: BinaryIO | None,
+) -> InputStats:
+    """Translates the lines into which a document is cut, and puts it together again."""
+    if source is not None:
+        content = source.read()
+    elif job.input is not None:
+        content = b"".join(read_blocks(job.input))
+    else:
+        with _open_input(None) as stream:
+            content = stream.read()
+    try:
+        lines = [line.encode() for line in document.read(content, *processor.languages)]
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    text = BytesIO()
+    output = Output(text)
+    _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output, len(lines))
+    translated = document.write(text.getvalue().decode().split("\n")[:-1])
+    with ExitStack() as stack:
+        file = sink or stack.enter_context(_open_output(job.output))
+        file.write(translated.content)
+        file.flush()
+    log.info(f"{name}: translated {translated.num_translated:,} text(s)")
+    for warning in translated.warnings:
+        log.warning(printable(warning))
+    return output.stats
+
+
+def _chunks(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
+    lines = iter(lines)
+    while chunk := list(islice(lines, max_lines)):
+        yield chunk
+
+
+def _read_available(source: BinaryIO, name: str, max_lines: int) -> Iterator[list[bytes]]:
+    """Chunks of the lines that have arrived: one of a slow pipe, many of a fast one."""
+    lines: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=max_lines)
+
+    def read() -> None:
+        try:
+            for line in raw_lines(source, name):
+                lines.put(line)
+            lines.put(None)
+        except BaseException as error:
+            lines.put(error)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        batch, item = [], lines.get()
+        time.sleep(0.01)  # so that the first chunk of a fast stream has more than one line
+        while isinstance(item, bytes):
+            batch.append(item)
+            if len(batch) == max_lines or lines.empty():
+                break
+            item = lines.get()
+        if batch:
+            yield batch
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
+            return
+
+
+def _is_file(path: str | None) -> bool:
+    """Whether a setting names a file, not a pipe or a device."""
+    return path is not None and not files.is_stream(files.expand_user(path))
+
+
+@contextmanager
+def _open_input(path: str | None) -> Iterator[BinaryIO]:
+    """Standard input, or a file, which may be compressed."""
+    if path is not None:
+        with open_binary(path) as file:
+            yield file
+    else:
+        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
+        # and the program could not end before the next line.
+        yield open(0, "rb", closefd=False)  # noqa: SIM115
+
+
+@contextmanager
+def _open_output(path: str | None) -> Iterator[BinaryIO]:
+    """Standard output, or a file that appears once it is complete."""
+    if path is None:
+        if getattr(sys.stdout, "buffer", None) is None:  # as in a notebook
+            raise InputError("standard output is closed or takes no bytes: set output=FILE")
+        yield sys.stdout.buffer
+        return
+    with files.output(Path(path)) as place, place.open("wb") as file:
+        yield file
