@@ -113,7 +113,7 @@ def torch_distributed(tree: ast.AST, module: str, package: str) -> Violations:
 
 
 WITHOUT_TORCH = [
-    *("cli.compose", "cli.exit_status", "cli.hydra_flags", "cli.main", "config"),
+    *("cli.compose", "cli.exit_status", "cli.command_line", "cli.main", "config"),
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),

@@ -14,5 +14,5 @@ PROGRAMS: "dict[Command, str]" = {
 }
 """The program of each command of the table ``config.JOBS``."""
 
-Run = Callable[[Any], float | None]
-"""Runs a job and prints its results; may return an objective."""
+Run = Callable[[Any], None]
+"""Runs a job and prints its results."""

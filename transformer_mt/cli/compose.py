@@ -2,10 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock
+from pathlib import Path
+from threading import RLock
 from typing import Literal, overload
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -15,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
+from transformer_mt.cli import PROGRAMS
 from transformer_mt.cli.overrides import with_exact_texts
 from transformer_mt.cli.usage_errors import explain, suggest, without_class_names
 from transformer_mt.config import (
@@ -28,11 +33,11 @@ from transformer_mt.config import (
     TranslateJob,
 )
 from transformer_mt.config.checks import schema
-from transformer_mt.errors import InputError, UsageError, first_line
+from transformer_mt.errors import UsageError, first_line
 
 _DEFAULT_DATA = "wmt14_en_de"
 """The option of the group ``data`` in ``configs/train.yaml``."""
-_HYDRA = Lock()
+_HYDRA = RLock()
 
 
 @overload
@@ -59,14 +64,30 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
     """
-    if command == "train":
-        overrides = with_experiment(overrides)
-    with exclusive_hydra(), explained_errors(command, overrides):
-        config = compose_config(command, with_exact_texts(overrides, command))
+    return compose_job(command, overrides)
+
+
+def compose_job(
+    command: Command,
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    config_name: str | None = None,
+) -> Job:
+    """As ``compose``; also with a folder of the user's configurations, or from one of them."""
+    overrides = with_experiment(overrides, command, config_dir)
+    with hydra_app(command, config_dir), explained_errors(command, overrides):
+        given = with_exact_texts(overrides, command)
+        config = hydra.compose(config_name or command, given, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
         with open_dict(config):
             del config["hydra"]
         return to_job(config, command)
+
+
+def compose_config(command: Command) -> DictConfig:
+    """The command's configuration without arguments, not resolved; Hydra's own is ``hydra``."""
+    with hydra_app(command):
+        return hydra.compose(command, return_hydra_config=True)
 
 
 def register_schema(command: Command) -> None:
@@ -74,44 +95,48 @@ def register_schema(command: Command) -> None:
     ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
 
 
-def compose_config(command: Command, overrides: Sequence[str] = ()) -> DictConfig:
-    """The command's configuration, not resolved; Hydra's own is its node ``hydra``."""
-    folder = CONFIG_DIRS[command]
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}: reinstall transformer_mt")
-    register_schema(command)
-    with hydra.initialize_config_dir(str(folder), version_base="1.3"):
-        return hydra.compose(command, list(overrides), return_hydra_config=True)
-
-
 @contextmanager
-def exclusive_hydra() -> Iterator[None]:
-    """Context in which only this thread uses Hydra, whose state is global.
+def hydra_app(command: Command, config_dir: Path | None = None) -> Iterator[Hydra]:
+    """Hydra with the command's configurations, in which only this thread uses it.
 
-    What an application of the caller has set there is restored.
+    Its state is global. What an application of the caller has set there is restored.
+
+    Args:
+        command: The command.
+        config_dir: A folder of the user's configurations, which precede ours.
     """
+    if config_dir is not None and not config_dir.is_dir():
+        raise UsageError(f"--config-dir: there is no folder {config_dir}")
+    register_schema(command)
+    search_path = create_automatic_config_search_path(None, None, str(CONFIG_DIRS[command]))
+    if config_dir is not None:
+        anchor = SearchPathQuery(provider="schema")
+        search_path.prepend("command-line", f"file://{config_dir.absolute()}", anchor)
     with _HYDRA:
         state = Singleton.get_state()
         try:
             GlobalHydra.instance().clear()
-            yield
+            hydra.version.setbase("1.3")
+            yield Hydra.create_main_hydra2(PROGRAMS[command], search_path)
         finally:
             Singleton.set_state(state)
 
 
-def with_experiment(overrides: Sequence[str], search_path: Sequence[str] = ()) -> list[str]:
-    """Replaces ``model=auto`` by the experiment for the number of training pairs.
-
-    Args:
-        overrides: The arguments of ``mt-train``.
-        search_path: Overrides by which the configuration of the data is found, too.
-    """
-    if "model=auto" not in overrides:
+def with_experiment(
+    overrides: Sequence[str], command: Command, config_dir: Path | None = None
+) -> list[str]:
+    """Replaces ``model=auto`` of mt-train by the experiment for the number of training pairs."""
+    if command != "train" or "model=auto" not in overrides:
         return list(overrides)
     from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
+    def composed(given: Sequence[str]) -> TrainJob:
+        job = compose_job("train", given, config_dir)
+        assert isinstance(job, TrainJob)
+        return job
+
     others = [override for override in overrides if override != "model=auto"]
-    return [*choose_experiment([*search_path, *others], compose), *others]
+    return [*choose_experiment(others, composed), *others]
 
 
 @contextmanager

@@ -6,8 +6,6 @@ from the start, and ``--help`` needs no PyTorch.
 
 import sys
 from functools import partial
-from io import TextIOWrapper
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from transformer_mt import __version__
@@ -31,49 +29,37 @@ def main(command: "Command", run: Run | None = None) -> None:
     """
     program, run_job = PROGRAMS[command], run or _RUN[command]
     with exit_status(program):
-        from transformer_mt.cli.compose import compose
+        from transformer_mt.cli import command_line
+        from transformer_mt.cli.compose import compose_job
+        from transformer_mt.cli.help import help_text
 
-        if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8")  # whatever the locale
-        overrides, flags = list[str](), list[str]()  # flags, and their values
-        for before, argument in pairwise(sys.argv):
-            is_folder = before in ("--config-dir", "-cd")  # of a sweep, such as train.seed=1
-            if is_folder or "=" not in argument or argument.startswith("-"):
-                flags.append(argument)
-            else:
-                overrides.append(argument)
-        if "--version" in flags:
+        flags, overrides = command_line.parse(sys.argv[1:], command)
+        if flags.version:
             print(program, __version__)
-        elif "--help" in flags or "-h" in flags:
-            from transformer_mt.cli.help import help_text
-
+        elif flags.help:
             print(help_text(command))
-        elif flags or "hydra" in str(overrides):
-            from transformer_mt.cli.hydra_flags import run_with_hydra
-
-            run_with_hydra(command, run_job, flags, overrides)
+        elif flags.cfg or flags.info or flags.shell_completion:
+            command_line.show(command, flags, overrides)
+        elif flags.multirun:
+            command_line.sweep(command, flags, overrides)
         else:
-            run_job(compose(overrides, command))  # Hydra's main would compose it twice
+            run_job(compose_job(command, overrides, flags.config_dir, flags.config_name))
 
 
-def train(job: "TrainJob") -> float | None:
-    """Trains a model and prints its test scores, or where the prepared data is.
-
-    Returns:
-        The objective of a search over settings: the best value of ``train.best_by``.
-    """
+def train(job: "TrainJob") -> None:
+    """Trains a model and prints its test scores, or where the prepared data is."""
     from transformer_mt.evaluation.scores import to_text
     from transformer_mt.jobs.train import num_processes, train, train_by_torchrun
 
     if (processes := num_processes(job)) > 1:  # the first of which prints the scores
         command = ["-m", "transformer_mt.cli", "train", *sys.argv[1:]]
-        return train_by_torchrun(job, processes, command)
+        train_by_torchrun(job, processes, command)
+        return
     result = train(job)
     for name, path in result.prepared.items():
         print(name, path, sep="\t")
     if result.scores is not None:
         print(to_text(result.scores))
-    return result.best
 
 
 def translate(job: "TranslateJob") -> None:

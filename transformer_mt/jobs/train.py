@@ -86,16 +86,13 @@ def train(job: TrainJob) -> TrainResult:
         return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
 
 
-def train_by_torchrun(job: TrainJob, processes: int, command: Sequence[str]) -> float | None:
+def train_by_torchrun(job: TrainJob, processes: int, command: Sequence[str]) -> None:
     """Prepares a run, so that mistakes are found here, and trains by torchrun.
 
     Args:
         job: The configuration.
         processes: Number of processes.
         command: What each of them runs: ``train`` with the same configuration.
-
-    Returns:
-        The best value of ``train.best_by``.
 
     Raises:
         InputError: The data, the settings or the environment are wrong; see the message.
@@ -104,7 +101,6 @@ def train_by_torchrun(job: TrainJob, processes: int, command: Sequence[str]) -> 
     with _prepared(job) as (job, _, _):
         pass  # rank 0 takes the lock of the folder, as under any torchrun
     torchrun(command, processes)
-    return run_folder.best_score(Path(job.run_dir))
 
 
 def num_processes(job: TrainJob) -> int:

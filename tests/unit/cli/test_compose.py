@@ -54,9 +54,9 @@ def test_hydra_reads_what_an_override_says(value: object) -> None:
 
 def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[TrainJob] = []
-    monkeypatch.setattr(sys, "argv", ["mt-train", "--run", "model=tiny", "train.seed=3"])
+    monkeypatch.setattr(sys, "argv", ["mt-train", "model=tiny", "train.seed=3"])
     cli.main("train", jobs.append)
-    before, config = set(Singleton._instances), HydraConfig.instance().cfg
+    config, before = HydraConfig.instance().cfg, set(Singleton._instances)
     jobs.append(compose(["model=tiny", "train.seed=3"]))
     jobs.append(compose(["model=tiny", "train.seed=3"]))
     assert jobs[0] == jobs[1] == jobs[2]
@@ -91,7 +91,7 @@ def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFix
     assert system.scores[0].score == pytest.approx(result.scores[0].score, abs=1e-4)
     assert capfd.readouterr().out == ""
     assert logging.getLogger("transformer_mt").handlers == handlers
-    assert cli.train(compose(settings)) == result.best  # of a finished run, only what it printed
+    cli.train(compose(settings))  # of a finished run, only what it printed
     assert capfd.readouterr().out == f"{to_text(result.scores)}\n"
 
 

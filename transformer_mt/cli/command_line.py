@@ -1,0 +1,169 @@
+"""Flags of the command line, and sweeps: Hydra's, on the composition of ``compose``."""
+
+import signal
+import subprocess
+import sys
+from argparse import ArgumentError, ArgumentParser, Namespace
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from transformer_mt.cli import PROGRAMS
+from transformer_mt.cli.compose import explained_errors, hydra_app, with_experiment
+from transformer_mt.cli.overrides import override, with_exact_texts
+from transformer_mt.cli.settings import setting_names
+from transformer_mt.cli.usage_errors import similar
+from transformer_mt.config import Command
+from transformer_mt.distributed.environment import is_launched
+from transformer_mt.errors import InputError, UsageError
+from transformer_mt.run_layout import RUN_INFO
+
+_WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
+"""Overrides with which a sweep writes no logs and no settings of Hydra's own: a job writes its."""
+
+
+def parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]]:
+    """Divides the arguments of a command into flags, which may stand anywhere, and overrides.
+
+    Raises:
+        UsageError: There is no such flag, such as ``--max-steps``, or its value is wrong.
+    """
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--version", action="store_true")
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--info", "-i", nargs="?", const="all")
+    parser.add_argument("--shell-completion", "-sc", action="store_true")
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    parser.add_argument("--config-name", "-cn", default=command)
+    try:
+        flags, overrides = parser.parse_known_args(arguments)
+    except ArgumentError as error:
+        raise UsageError(f"{error} (see --help)") from None
+    for flag in overrides:
+        if flag.startswith("-"):
+            key = flag.partition("=")[0].lstrip("-").replace("-", "_")
+            key, *_ = [*similar(key, setting_names(command)), key]
+            hint = f"settings are written {key}=VALUE, without dashes (see --help)"
+            raise UsageError(f"unrecognized argument {flag}: {hint}")
+    if flags.config_name != command and "model=auto" in overrides:
+        raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
+    flags.multirun |= "hydra.mode=MULTIRUN" in overrides
+    return flags, overrides
+
+
+def show(command: Command, flags: Namespace, overrides: list[str]) -> None:
+    """Prints what Hydra's flags ask for: a configuration, information, or a completion."""
+    if not flags.shell_completion:
+        overrides = with_experiment(overrides, command, flags.config_dir)
+        overrides = with_exact_texts(overrides, command)
+    with explained_errors(command, overrides), hydra_app(command, flags.config_dir) as app:
+        name = flags.config_name
+        if flags.cfg:
+            app.show_cfg(name, overrides, flags.cfg, flags.package, flags.resolve)
+        elif flags.info:
+            app.show_info(flags.info, name, overrides)
+        else:
+            app.shell_completion(name, overrides)
+
+
+def sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
+    """Runs a job of the command for each combination of values, by Hydra's sweeper and launcher.
+
+    Each job is a process of the same command, so that it ends, fails and resumes as any other. The
+    folder of a job of ``mt-train`` is named after the settings that vary. If none varies, all but
+    ``run_dir`` are in the name: a single job joins a sweep. A search looks for the best value of
+    ``train.best_by``, of which only ``nll`` is minimized.
+
+    Raises:
+        InputError: A job failed. Its error is printed; the jobs after it have run.
+        UsageError: The arguments are wrong; no job has run.
+    """
+    if is_launched():
+        raise UsageError("-m starts torchrun for each job of its own: leave out torchrun here")
+    name = flags.config_name
+    overrides = with_experiment(overrides, command, flags.config_dir)
+    with explained_errors(command, overrides), hydra_app(command, flags.config_dir) as app:
+        given = with_exact_texts(overrides, command, sweep=True)
+        parsed = OverridesParser.create().parse_overrides(given)
+        fixed = [item for item in parsed if not item.is_sweep_override()]
+        lines = [str(item.input_line) for item in fixed]
+        config = hydra.compose(name, lines, return_hydra_config=True)
+        HydraConfig.instance().set_config(config)  # hydra.sweep.dir has ${run_dir}
+        swept = {item.key_or_group for item in parsed if item.is_sweep_override()}
+        excluded = {item.key_or_group for item in fixed} - swept if swept else set()
+        keys = sorted({*excluded, "run_dir"})
+        given += [*_WRITE_NOTHING, "hydra.mode=MULTIRUN"]
+        given.append(override("hydra.job.config.override_dirname.exclude_keys", keys))
+        if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
+            given.append("hydra.sweeper.direction=maximize")
+        where_found = [line for line in lines if line.startswith("hydra.searchpath=")]
+        if name != command:
+            where_found += ["--config-name", name]
+        if flags.config_dir is not None:
+            where_found += ["--config-dir", str(flags.config_dir.absolute())]
+
+        def task(config: DictConfig) -> float | None:
+            return _run_job(command, where_found, config)
+
+        try:
+            app.multirun(name, task, given)
+        finally:
+            folder = HydraConfig.get().sweep.dir
+            if command == "train" and any(Path(folder).glob(f"*/**/{RUN_INFO}")):
+                table = f"the runs of the sweep beside each other: scripts/compare_runs.py {folder}"
+                print(f"mt-train: {table}", file=sys.stderr)
+
+
+def _run_job(command: Command, where_found: list[str], config: DictConfig) -> float | None:
+    """Runs one job of a sweep; returns the best score of a training run.
+
+    Raises:
+        InputError: The job failed. Its error is printed; the jobs after it run.
+        SystemExit: The job was interrupted, which ends the sweep.
+    """
+    values, program = HydraConfig.get(), PROGRAMS[command]
+    folder = Path(values.sweep.dir, values.sweep.subdir)
+    with open_dict(config):  # only here is there a ${hydra:job.num}
+        config.arguments = values.overrides.task
+        arguments = OmegaConf.to_container(config.arguments, resolve=True)
+    assert isinstance(arguments, list)
+    title = f"job {values.job.num} ({values.job.override_dirname})"
+    if command == "train":
+        arguments.append(override("run_dir", folder))
+        print(f"{program}: {title} -> {folder}", file=sys.stderr)
+    else:
+        print(f"{program}: {title}", file=sys.stderr)
+    status = run_process([command, *where_found, *arguments])
+    if status in (130, 143):
+        sys.exit(status)
+    if status != 0:
+        logs = values.launcher.get("submitit_folder")
+        where = "above" if logs is None else f"in a folder of {Path(logs).parent}"
+        raise InputError(f"{title} failed: its error is {where}")
+    if command != "train":
+        return None
+    from transformer_mt.jobs.run_folder import best_score  # loads PyTorch
+
+    return best_score(folder)
+
+
+def run_process(arguments: list[str]) -> int:
+    """Runs ``python -m transformer_mt.cli`` with these arguments; returns its exit status."""
+    module = [sys.executable, "-m", "transformer_mt.cli"]
+    with subprocess.Popen([*module, *arguments]) as process:
+        # The job saves a checkpoint and ends. A terminal sends Ctrl-C to the job as well.
+        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        while True:
+            try:
+                status = process.wait()
+            except KeyboardInterrupt:
+                continue
+            signal.signal(signal.SIGTERM, before)
+            return status
