@@ -23,7 +23,6 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError
-from transformer_mt.progress_reporter import ProgressReporter
 
 _CANDIDATES_PER_PAIR = 2
 """Candidates for each pair of a set, because some are too long or share a side with another one."""
@@ -78,15 +77,13 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
     """
     sets = [_FirstPairs(part, size) for part, size in sizes(data).items()]
     of_source, tags, done = cleaners(data), data.tags, 0
-    with ProgressReporter("pairs", "read") as progress:
-        for chunk in read_chunks(data):
-            for pair in chunk.pairs:
-                for first in sets:
-                    position = first.position(pair)
-                    if position is not None and _is_clean(pair, of_source[chunk.source], tags):
-                        first.add(position, pair)
-            done += len(chunk.pairs)
-            progress.update(done)
+    for chunk in read_chunks(data, "read"):
+        for pair in chunk.pairs:
+            for first in sets:
+                position = first.position(pair)
+                if position is not None and _is_clean(pair, of_source[chunk.source], tags):
+                    first.add(position, pair)
+        done += len(chunk.pairs)
     held_out = sum(size * done if size < 1 else size for size in sizes(data).values())
     if held_out > _LARGEST_SHARE * done:
         given = " and ".join(f"data.{part}_pairs={size}" for part, size in sizes(data).items())

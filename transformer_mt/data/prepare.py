@@ -7,7 +7,7 @@ any process group exists.
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -37,7 +37,7 @@ from transformer_mt.data.store.token_store import (
     token_type,
     write_corpus,
 )
-from transformer_mt.data.store.workers import map_ordered, num_workers, run_in_process
+from transformer_mt.data.store.workers import map_ordered, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
     Tokenizer,
@@ -55,7 +55,6 @@ from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
 from transformer_mt.files import cache_path, expand_user, read_json
-from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)
@@ -275,7 +274,8 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
     """Learns a vocabulary from the pairs of which no side has a hash in ``excluded``."""
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
-    sample = reservoir_sample(_read_reported(data), _VOCABULARY_PAIRS, _VOCABULARY_SEED)
+    pairs = ((chunk.source, pair) for chunk in read_chunks(data, "read") for pair in chunk.pairs)
+    sample = reservoir_sample(pairs, _VOCABULARY_PAIRS, _VOCABULARY_SEED)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
     clean = partial(clean_text, data, excluded)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
@@ -284,7 +284,7 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
         opened = [
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
-        cleaned = stack.enter_context(closing(map_ordered(clean, parts, num_workers(data.workers))))
+        cleaned = stack.enter_context(closing(map_ordered(clean, parts, data.workers)))
         for pair in chain.from_iterable(cleaned):
             for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
                 file.write(f"{one_line(side)}\n")
@@ -301,15 +301,6 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
         model = run_in_process(train, text) if len(parts) > 1 else train(text)
         text.unlink()
         (folder / name).write_bytes(model)
-
-
-def _read_reported(data: DataConfig) -> Iterator[tuple[int, Pair]]:
-    done = 0
-    with ProgressReporter("pairs", "read") as progress:
-        for chunk in read_chunks(data):
-            yield from ((chunk.source, pair) for pair in chunk.pairs)
-            done += len(chunk.pairs)
-            progress.update(done)
 
 
 def _encode_corpus(task: EncodeChunk, folder: Path) -> None:

@@ -183,7 +183,7 @@ def test_neither_processes_nor_chunks_change_the_result(
 
 def test_long_lines_make_small_chunks(job: TrainJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode, "CHUNK_CHARACTERS", 40)
-    chunks = list(encode.read_chunks(job.data))
+    chunks = list(encode.read_chunks(job.data, "read"))
     assert [pair for chunk in chunks for pair in chunk.pairs] == FIRST + SECOND
     for chunk in chunks:
         text = (FIRST, SECOND)[chunk.source]
@@ -212,8 +212,8 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.store.encode import find_duplicates
 encode.CHUNK_PAIRS = {CHUNK}
-def slowly(data, read=encode.read_chunks):
-    for chunk in read(data):
+def slowly(data, action, read=encode.read_chunks):
+    for chunk in read(data, action):
         time.sleep(0.1 * (chunk.first_row > 1))
         yield chunk
 encode.read_chunks = slowly

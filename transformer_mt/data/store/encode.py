@@ -4,7 +4,7 @@ Worker processes clean and encode chunks of the text. This process appends what 
 files, in the order of the corpus, and then finds the pairs to keep by sorting their hashes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +20,7 @@ from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
 from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text, overlaps
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
-from transformer_mt.data.store.workers import map_ordered, num_workers
+from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
@@ -54,8 +54,20 @@ class Chunk(NamedTuple):
     pairs: list[Pair]
 
 
-def read_chunks(data: DataConfig) -> Iterator[Chunk]:
-    """Streams the training text; the chunk boundaries depend only on the text."""
+def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
+    """Streams the training text; the chunk boundaries depend only on the text.
+
+    Reports progress, of which ``action`` says what is done with the text.
+    """
+    done = 0
+    with ProgressReporter("pairs", action) as progress:
+        for chunk in _split_into_chunks(data):
+            yield chunk
+            done += len(chunk.pairs)
+            progress.update(done)
+
+
+def _split_into_chunks(data: DataConfig) -> Iterator[Chunk]:
     for source, config in enumerate(data.train):
         first_row, characters, pairs = 1, 0, list[Pair]()
         for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
@@ -229,8 +241,8 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     sources, sizes = list[int](), list[int]()
     with (
         ExitStack() as stack,
-        closing(map_ordered(task, read_chunks(data), num_workers(data.workers))) as encoded,
-        ProgressReporter("pairs", "encoded") as progress,
+        closing(read_chunks(data, "encoded")) as chunks,
+        closing(map_ordered(task, chunks, data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
         for chunk in encoded:
@@ -241,7 +253,6 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
             sources.append(chunk.source)
             sizes.append(chunk.num_kept)
             report.merge(chunk.report)
-            progress.update(report.total)
     if not report.kept:
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(

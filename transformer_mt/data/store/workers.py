@@ -26,13 +26,8 @@ _ITEMS_PER_PROCESS = 2
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 
-def num_workers(configured: int | None) -> int:
-    """``data.workers``, or as many as there are cores."""
-    return available_cores() if configured is None else configured
-
-
 def map_ordered(
-    task: Callable[[T], R], items: Iterable[T], processes: int
+    task: Callable[[T], R], items: Iterable[T], processes: int | None
 ) -> Generator[R, None, None]:
     """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
@@ -42,11 +37,13 @@ def map_ordered(
     Args:
         task: A picklable callable; each worker process gets a copy when it starts.
         items: Read only a few items ahead of the results that are consumed.
-        processes: Maximum number of worker processes; 0 and 1 work in this process.
+        processes: Maximum number of worker processes; 0 and 1 work in this process, None takes as
+            many as there are cores.
 
     Raises:
         InputError: A worker process was killed.
     """
+    processes = available_cores() if processes is None else processes
     items = iter(items)
     first = list(islice(items, 2))
     if processes <= 1 or len(first) < 2:

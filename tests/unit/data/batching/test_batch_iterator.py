@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.data_jobs import changed, prepare_job, write_pairs
+from support.data_jobs import prepare_job, write_pairs
 from support.polling import wait_until
 from support.stores import flip_bit
 from support.tokenizers import WORDS
@@ -30,7 +28,6 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 
 PAIRS = 150
-COPIES = 3
 TOKENS = 200
 """Target tokens of an update."""
 
@@ -55,17 +52,10 @@ def prepared(job: TrainJob) -> Prepared:
     return prepare(job)
 
 
-@pytest.fixture(scope="module")
-def copied(job: TrainJob) -> Prepared:
-    """The data in three copies, each with noise and segmentations of its own."""
-    job = changed(job, "data", copies=COPIES, augment="standard")
-    return prepare(changed(job, "tokenizer", sampling=0.2))
-
-
 def iterator_of(
     prepared: Prepared, rank: int = 0, size: int = 1, local_rank: int = 0, **changes: Any
 ) -> BatchIterator:
-    data = dataclasses.replace(prepared.config, copies=1, **changes)
+    data = dataclasses.replace(prepared.config, **changes)
     job = TrainJob(run_dir="unused", data=data, train=TrainConfig(batch_tokens=TOKENS, seed=1))
     return BatchIterator(
         job, prepared.train, 500, False, World(torch.device("cpu"), rank, size, local_rank)
@@ -114,18 +104,6 @@ def test_updates_have_the_pairs_of_the_plan(prepared: Prepared, weights: list[fl
         found = content(batches)
         assert found == stored(prepared, pairs)
         assert num_targets == sum(len(tgt) for _, tgt in found.elements())
-
-
-@settings(max_examples=8, deadline=None)
-@given(step=st.integers(1, 40), size=st.integers(2, 30))
-def test_an_update_is_the_same_for_any_number_of_ranks(
-    copied: Prepared, step: int, size: int
-) -> None:
-    batches, num_targets = read(iterator_of(copied), step)
-    # More ranks than an update has pairs, too.
-    parts = [read(iterator_of(copied, rank=rank, size=size), step) for rank in range(size)]
-    assert sum((content(part) for part, _ in parts), Counter()) == content(batches)
-    assert {number for _, number in parts} == {num_targets}
 
 
 @pytest.mark.parametrize("local_rank", [0, 1])
