@@ -16,8 +16,6 @@ from transformer_mt.decode import engine
 from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import read_scores, to_json
-from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.protocols import ExportFormat
 from transformer_mt.registries import EXPORT_FORMATS
@@ -105,11 +103,13 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
-    """Copies what a translation needs, and writes the model card, or copies an edited one."""
+    """Copies what a translation needs, the scores, and the model card of a finished run."""
     for name in (run_layout.CONFIG, run_layout.WEIGHTS):
         shutil.copyfile(source.path / name, folder / name)
     copy_vocabulary(source.path, folder)
-    if (scores := read_scores(source.path / run_layout.TEST_SCORES)) is not None:
-        files.write_text(folder / run_layout.TEST_SCORES, to_json(scores) + "\n")
-    write_model_card(source.path, scores, folder)
+    for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD, run_layout.CURVES):
+        if (path := source.path / name).exists():
+            shutil.copyfile(path, folder / name)
+    if not (folder / run_layout.MODEL_CARD).exists():
+        log.warning("%s has no model card, which mt-train writes when it has finished", source.path)
     return "a model repository"

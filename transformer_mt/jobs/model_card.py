@@ -1,7 +1,6 @@
 """The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
 
-Everything in it is read from the run folder. Facts that are not there, as in a folder downloaded
-from the Hub, are left out.
+Everything in it is read from the folder of the finished run, with which it is exported.
 """
 
 import logging
@@ -45,25 +44,18 @@ _HELD_OUT = "pairs held out of the training data"
 log = logging.getLogger(__name__)
 
 
-def write_model_card(run_dir: Path, scores: Sequence[Score] | None, to: Path | None = None) -> None:
-    """Writes the card and the picture of the training curves.
-
-    They go to the run folder itself or to ``to``. An edited card of the run folder, which lacks
-    ``MARKER``, is kept, or copied.
+def write_model_card(run_dir: Path, scores: Sequence[Score]) -> None:
+    """Writes the card and the picture of the training curves; keeps a card without ``MARKER``.
 
     Raises:
         InputError: The configuration is missing or damaged.
     """
-    folder, path = to or run_dir, run_dir / run_layout.MODEL_CARD
-    edited = None
-    if path.exists() and MARKER not in (card := path.read_text(encoding="utf-8")):
+    path = run_dir / run_layout.MODEL_CARD
+    if path.exists() and MARKER not in path.read_text(encoding="utf-8"):
         log.info("%s has been edited and is kept", path)
-        if to is None:
-            return
-        edited = card
-    has_curves = _draw_curves(run_dir, folder / run_layout.CURVES)
-    text = edited or _render(run_dir, scores or [], has_curves=has_curves)
-    write_text(folder / run_layout.MODEL_CARD, text)
+        return
+    has_curves = _draw_curves(run_dir, run_dir / run_layout.CURVES)
+    write_text(path, _render(run_dir, scores, has_curves=has_curves))
 
 
 def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:

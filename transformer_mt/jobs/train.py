@@ -248,7 +248,7 @@ def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Sc
     if changed:
         write_config(run_dir, job, run_dir)
     if changed or not (run_dir / MODEL_CARD).exists():
-        write_model_card(run_dir, scores)
+        write_model_card(run_dir, scores or [])
     reason = trainer.criteria.reason(trainer.state)
     advice = "raise that limit to continue training"
     log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)

@@ -71,12 +71,18 @@ def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | Non
     assert names(model) == {"config.yaml", "model.safetensors", TOKENIZER}
 
 
-def test_hub_folder_translates(model: Path, tmp_path: Path) -> None:
+def test_hub_folder_translates(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (model / run_layout.CHECKPOINTS).mkdir()
     (model / run_layout.TEST_SCORES).write_text("[]")
-    (model / run_layout.MODEL_CARD).write_text("My model.\n")  # edited
+    export(model, tmp_path / "unfinished")
+    assert "has no model card" in caplog.text
+    (model / run_layout.MODEL_CARD).write_text("My model.\n")
+    (model / run_layout.CURVES).write_bytes(b"picture")
     (tmp_path / "out").mkdir()  # an empty folder is as good as none
     output = export(model, tmp_path / "out")
+    assert (output / run_layout.CURVES).read_bytes() == b"picture"
     assert {"config.yaml", "model.safetensors", "test.json", "tokenizer.model"} <= names(output)
     assert run_layout.CHECKPOINTS not in names(output)
     assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
