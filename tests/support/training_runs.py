@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from support import fork_server
-from support.forked_ranks import rank_environments
 from transformer_mt.cli.main import main
 
 TIMEOUT = 180.0
@@ -134,14 +133,6 @@ class Running:
 
 Start = Callable[..., Running]
 """Starts a run in a folder, with overrides."""
-
-
-def start_ranks(module: str, argv: list[str], folder: Path, size: int) -> list[Running]:
-    """Starts a command on several ranks, with the environment that torchrun gives them."""
-    return [
-        Running(module, argv, folder / f"rank{rank}", None, None, **env)
-        for rank, env in enumerate(rank_environments(size))
-    ]
 
 
 def write_corpus(
