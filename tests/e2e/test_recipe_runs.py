@@ -41,7 +41,7 @@ def back_translation(tmp_path_factory: pytest.TempPathFactory) -> Command:
     def command(folder: Path) -> list[str]:
         script = [sys.executable, str(ROOT / "scripts/recipes/back_translate.py"), str(folder)]
         script += ["--mono", f"{corpus}/mono.de", "--weight", "0.5"]
-        more = ["clean:data.cleaning.min_word_length=0", *SAMPLED]  # one letter is a short word
+        more = ["clean:data.cleaning.drop_odd_words=false", *SAMPLED]  # one letter is a short word
         more.append(f"forward:tokenizer.path={folder}/reverse/tokenizer.model")
         return [*script, f"cache_dir={folder}/cache", *data, *MODEL, *RECIPE, *more]
 

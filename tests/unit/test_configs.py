@@ -187,8 +187,6 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ("train", "data.cleaning.max_tokens=1", r"≥ 2 and ≤ 100,000$"),
         ("train", "data.cleaning.max_ratio=0.9", r"≥ 1 \(or null\)"),
         ("train", "data.cleaning.max_ratio=nan", r"≥ 1"),
-        ("train", "data.cleaning.max_word_repeats=0", r"≥ 1 \(or null\)"),
-        ("train", "data.cleaning.min_word_length=-1.0", r"≥ 0"),
         ("train", "data.cleaning.min_script_share=1.1", r"≥ 0 and ≤ 1 "),
         # Absurd numbers of a model folder could make one line endless, or take all memory.
         *(

@@ -29,17 +29,12 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Drop pairs with HTML tags or entities."""
     drop_identical: bool = False
     """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
-    max_character_repeats: int | None = number(None, at_least=1)
-    """Drop pairs with a character repeated more often in a row. null: no limit."""
-    max_word_repeats: int | None = number(None, at_least=1)
-    """Drop pairs with a word, or a phrase of up to four words, repeated more often in a row. null:
-    no limit."""
-    min_word_length: float | None = number(None, at_least=0)
-    """Drop pairs with a shorter mean word length, in characters. Applies to languages that put
-    spaces between words. null: no limit."""
-    max_word_length: float | None = number(None, at_least=0)
-    """Drop pairs with a longer mean word length, in characters. Applies to languages that put
-    spaces between words. null: no limit."""
+    drop_repetitive: bool = False
+    """Drop pairs with a character more than 9 times in a row, or a word more than 3 times. A phrase
+    of up to four words counts as a word."""
+    drop_odd_words: bool = False
+    """Drop pairs with a mean word length below 1.5 or above 20 characters. Applies to languages
+    that put spaces between words."""
     min_script_share: float | None = number(None, at_least=0, at_most=1)
     """Drop pairs with a smaller share of letters in the script of their language. 0 to 1; null: not
     checked."""

@@ -91,7 +91,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
     "de-duplication": ("data.cleaning", {"deduplicate": False}, ["_encode_corpus"]),
     "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["_encode_corpus"]),
-    "a text filter": ("data.cleaning", {"max_word_repeats": 1}, BOTH),
+    "a text filter": ("data.cleaning", {"drop_repetitive": True}, BOTH),
     "the normalisation": ("data", {"normalization": "nfc"}, BOTH),
     "the size of the vocabulary": ("tokenizer", {"vocab_size": 300}, BOTH),
     "the kind of vocabulary": ("tokenizer", {"type": "unigram"}, BOTH),

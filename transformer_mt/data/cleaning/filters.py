@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
-from math import inf
 from operator import eq
 from typing import Any
 
@@ -32,7 +31,16 @@ PairFilter = Callable[[str, str], bool]
 """Whether to drop a pair, given the text of both sides."""
 
 MAX_PHRASE_WORDS = 4
-"""Maximum number of words in a repeated phrase that ``repeated_words`` finds."""
+"""Maximum number of words in a repeated phrase that ``repetitive`` finds."""
+
+MAX_CHARACTER_REPEATS = 9
+"""Drops dotted lines and rulers; "1000000000" is the longest number kept."""
+
+MAX_WORD_REPEATS = 3
+"""Maximum of OpusFilter's RepetitionFilter, in a row."""
+
+MIN_WORD_LENGTH, MAX_WORD_LENGTH = 1.5, 20
+"""OpusFilter's AverageWordLengthFilter has 2 to 20; on tokenised text, 2 drops "No ."."""
 
 MIN_LETTERS_TO_IDENTIFY = 20
 """Minimum number of letters of a side whose language is identified; with fewer it is a guess."""
@@ -91,46 +99,40 @@ def identical(src: str, tgt: str) -> bool:
     return longer.startswith(shorter) and fold(src) == fold(tgt)
 
 
-def repeated_characters(config: CleaningConfig, _lang: str) -> SideFilter:
-    """A character occurs more than ``max_character_repeats`` times in a row."""
-    run = re.compile(r"(\S)" + r"\1" * (config.max_character_repeats or 0))  # faster than \1{limit}
-    return lambda text: bool(run.search(text))
+_RUN = re.compile(r"(\S)" + r"\1" * MAX_CHARACTER_REPEATS)  # faster than \1{limit}
 
 
-def repeated_words(config: CleaningConfig, _lang: str) -> SideFilter:
-    """A word or phrase occurs more than ``max_word_repeats`` times in a row.
+def repetitive(text: str) -> bool:
+    """Whether a character, a word or a phrase occurs too often in a row.
 
-    A phrase has up to ``MAX_PHRASE_WORDS``. Punctuation alone does not count: tokenised text has
-    "! ! ! !".
+    That is more than ``MAX_CHARACTER_REPEATS`` or ``MAX_WORD_REPEATS`` times. A phrase has up to
+    ``MAX_PHRASE_WORDS``. Punctuation alone does not count as a word: tokenised text has "! ! ! !".
     """
-    limit = config.max_word_repeats or 1
-
-    def repeats(text: str) -> bool:
-        words = text.split()
-        repetitions = len(words) - len(set(words))  # limit repetitions of n words: n * limit
-        for n in range(1, min(MAX_PHRASE_WORDS, repetitions // limit) + 1):
-            # In a repeated phrase of n words, each word equals the n-th before it.
-            equal, run = bytes(map(eq, words, words[n:])), b"\1" * (n * limit)
-            at = equal.find(run)
-            while at >= 0:
-                if any(map(str.isalnum, "".join(words[at : at + n]))):
-                    return True
-                at = equal.find(run, at + 1)
-        return False
-
-    return repeats
+    if _RUN.search(text):
+        return True
+    limit, words = MAX_WORD_REPEATS, text.split()
+    repetitions = len(words) - len(set(words))  # limit repetitions of n words: n * limit
+    for n in range(1, min(MAX_PHRASE_WORDS, repetitions // limit) + 1):
+        # In a repeated phrase of n words, each word equals the n-th before it.
+        equal, run = bytes(map(eq, words, words[n:])), b"\1" * (n * limit)
+        at = equal.find(run)
+        while at >= 0:
+            if any(map(str.isalnum, "".join(words[at : at + n]))):
+                return True
+            at = equal.find(run, at + 1)
+    return False
 
 
-def word_length(config: CleaningConfig, lang: str) -> SideFilter:
+def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
     """The mean length of the words, in characters, is out of bounds.
 
     Languages that put no spaces between words are not checked.
     """
-    low, high = config.min_word_length or 0.0, config.max_word_length or inf
 
     def drop(text: str) -> bool:
         words = text.split()
-        return not low * len(words) <= len("".join(words)) <= high * len(words)
+        length = len("".join(words))
+        return not MIN_WORD_LENGTH * len(words) <= length <= MAX_WORD_LENGTH * len(words)
 
     return (lambda _: False) if base_language(lang) in UNSPACED else drop
 
@@ -217,7 +219,7 @@ class Filter:
     """Makes the test of the normalised text of both sides, given their languages."""
 
     def describe(self, config: CleaningConfig) -> str:
-        """The settings that are set, as ``min_word_length=1.5 max_word_length=20``."""
+        """The settings that are set, as ``min_script_share=0.5``."""
         values = ((name, getattr(config, name)) for name in self.settings)
         return " ".join(n if value is True else f"{n}={value:g}" for n, value in values if value)
 
@@ -226,9 +228,8 @@ FILTERS = (
     Filter("empty", side=lambda *_: is_blank),
     Filter("garbled", ("drop_garbled",), side=lambda *_: garbled),
     Filter("markup", ("drop_markup",), side=lambda *_: markup),
-    Filter("repeated_characters", ("max_character_repeats",), side=repeated_characters),
-    Filter("repeated_words", ("max_word_repeats",), side=repeated_words),
-    Filter("word_length", ("min_word_length", "max_word_length"), side=word_length),
+    Filter("repetitive", ("drop_repetitive",), side=lambda *_: repetitive),
+    Filter("word_length", ("drop_odd_words",), side=word_length),
     Filter("script", ("min_script_share",), side=wrong_script),
     Filter("identical", ("drop_identical",), both=lambda *_: identical),
     Filter("language", ("min_language_probability",), side=wrong_language),

@@ -13,8 +13,7 @@ BAD = {
     "empty": ("", "a <b>b</b>\x07"),
     "garbled": ("a\x07 <b>bell</b>", "eine Glocke"),
     "markup": ("a <b>......</b>", "a <b>......</b>"),
-    "repeated_characters": ("so ...... so so so so", "also ......"),
-    "repeated_words": ("a a a a a", "a a a a a"),
+    "repetitive": ("a a a a a", "a a a a a"),
     "word_length": ("a b c d", "a b c d"),
     "script": ("это всё", "это всё"),
     "identical": ("the same", "The Same!"),
@@ -27,11 +26,9 @@ def cleaner_of(config: CleaningConfig, src_lang: str = "en", tgt_lang: str = "de
 
 @pytest.fixture
 def strict() -> Cleaner:
-    switches = dict.fromkeys(("drop_garbled", "drop_markup", "drop_identical"), True)
-    repeats = {"max_character_repeats": 5, "max_word_repeats": 3}
-    return cleaner_of(
-        CleaningConfig(**switches, **repeats, min_word_length=2, min_script_share=0.5)
-    )
+    names = ("garbled", "markup", "identical", "repetitive", "odd_words")
+    switches = {f"drop_{name}": True for name in names}
+    return cleaner_of(CleaningConfig(**switches, min_script_share=0.5))
 
 
 def test_a_pair_counts_for_the_first_filter_that_drops_it(strict: Cleaner) -> None:
@@ -42,13 +39,13 @@ def test_a_pair_counts_for_the_first_filter_that_drops_it(strict: Cleaner) -> No
 
 def test_one_bad_side_is_enough(strict: Cleaner) -> None:
     bad_sides = {name: BAD[name][0] for name in BAD if name != "identical"}
-    for name, bad in (bad_sides | {"repeated_words": "so so so so"}).items():
+    for name, bad in (bad_sides | {"repetitive": "so so so so"}).items():
         assert strict.check_text("good", bad) == name  # good in both languages
         assert strict.check_text(bad, "good") == name
 
 
 def test_each_side_is_tested_for_its_own_language() -> None:
-    config = CleaningConfig(min_word_length=2, max_word_length=20, min_script_share=0.5)
+    config = CleaningConfig(drop_odd_words=True, min_script_share=0.5)
     chinese = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
     assert cleaner_of(config, "en", "zh").check_text("a good day", chinese) is None
     assert cleaner_of(config, "zh", "en").check_text(chinese, "a good day") is None
