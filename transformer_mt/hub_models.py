@@ -18,9 +18,11 @@ PREFIX = "hf://"
 _REFERENCE = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
 """A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
+MARIAN_IDS = ("vocab.json", "target_vocab.json")
+"""Ids of a MarianMT model's pieces: one file for both languages, or one for each."""
 _CONFIGS = [CONFIG, CONFIG_JSON]
 FILES = [
-    *(*_CONFIGS, WEIGHTS, *VOCABULARY),
+    *(*_CONFIGS, WEIGHTS, *VOCABULARY, *MARIAN_IDS),
     *("generation_config.json", "tokenizer_config.json"),
 ]
 """Files of a model; besides them a pickle is read, if there are no other weights."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
 
-_IMPORT_VERSION = 3
+_IMPORT_VERSION = 4
 """Version of the conversion of other libraries' models; if it changes, they are converted again."""
 _CHECKSUM = "tokenizer_sha256"
 NON_SETTINGS = ("format", _CHECKSUM)

@@ -9,10 +9,7 @@ TOKENIZER = "tokenizer.model"
 """SentencePiece vocabulary of both languages; it has the same name in the cache."""
 SIDE_TOKENIZERS = ("source.spm", "target.spm")
 """SentencePiece models of source and target, instead of ``tokenizer.model``."""
-PIECES = ("vocab.json", "target_vocab.json")
-"""Ids of the pieces of ``SIDE_TOKENIZERS``: one file for both languages, or one for each. None if
-the SentencePiece models have ids of their own."""
-VOCABULARY = (TOKENIZER, *SIDE_TOKENIZERS, *PIECES)
+VOCABULARY = (TOKENIZER, *SIDE_TOKENIZERS)
 """Files that a vocabulary may have."""
 WEIGHTS = "model.safetensors"
 """Weights: of the final model in the run folder, of one step in a checkpoint."""

@@ -41,17 +41,9 @@ def main() -> None:
 
     use_vmap = (options.folder / "vmap.txt").exists() and not options.all_pieces
 
-    added = options.folder / "vocab.json"  # of MarianMT: has tags that source.spm lacks
-    vocabulary = json.loads(added.read_text("utf-8")) if added.exists() else {}
-
-    def is_tag(word: str) -> bool:
-        piece = source.piece_to_id(word)
-        is_added = word[:1] in ("<", ">") and word in vocabulary and source.is_unknown(piece)
-        return is_added or source.is_control(piece)
-
     def pieces(line: str) -> list[str]:
         tag, space, text = line.partition(" ")  # such as <2fr>, a symbol of the vocabulary
-        if not (space and is_tag(tag)):
+        if not (space and source.is_control(source.piece_to_id(tag))):
             tag, text = "", line
         return [tag] * bool(tag) + source.encode(text, out_type=str)
 

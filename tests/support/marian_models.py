@@ -10,14 +10,16 @@ import sentencepiece as spm
 import torch
 
 
-def train_side(lines: Iterable[str], path: Path, vocab_size: int) -> list[str]:
-    """Trains a SentencePiece model as OPUS-MT does, unigram without bytes; returns its pieces."""
+def train_side(
+    lines: Iterable[str], path: Path, vocab_size: int, model_type: str = "unigram"
+) -> list[str]:
+    """Trains a SentencePiece model as OPUS-MT does, without bytes; returns its pieces."""
     model = io.BytesIO()
     spm.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=vocab_size,
-        model_type="unigram",
+        model_type=model_type,
         hard_vocab_limit=False,
         minloglevel=2,
     )

@@ -194,8 +194,8 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     """Let SentencePiece keep all characters (identity), or rewrite some by one of its rules.
     ``identity`` only merges runs of spaces; ``nmt_nfkc`` is SentencePiece's default."""
     path: str | None = None
-    """Use an existing SentencePiece model, or a folder with one per language (``source.spm``,
-    ``target.spm``, and ``vocab.json`` if they share ids). null: train one."""
+    """Use an existing SentencePiece model, or a folder with one per language (``source.spm`` and
+    ``target.spm``). null: train one."""
     sampling: float = number(0.0, at_least=0, at_most=1)
     """Strength of subword regularisation, in the training data only, once for each of
     ``data.copies``; 0 = off. ``bpe``: probability of dropping a merge (BPE-dropout, Provilkov et

@@ -6,12 +6,10 @@ The layers are the same, so the import is exact; only dimensions and pieces are 
 * Its decoder starts with ``<pad>``, a symbol that Marian itself does not have and that must never
   be generated. Here it is the start symbol ``<s>``, with a bias that takes its probability away,
   and ``<pad>``, which our batches do not contain, is a row of zeros.
-* Special symbols have the ids that they always have here; the other pieces keep their order. A
-  ``<s>`` that its decoder does not start with, as in newer models, is left out: no text has it.
+* Ids are places in the SentencePiece models (``marian_vocabulary``).
 """
 
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +20,10 @@ from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig, Tr
 from transformer_mt.config.checks import LANGUAGE_CODE
 from transformer_mt.config.data import DataConfig
 from transformer_mt.config.train import CardConfig, TrainConfig
-from transformer_mt.conversion.marian_weights import Vocabulary, convert, read_weights
+from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
+from transformer_mt.conversion.marian_weights import convert, read_weights
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
-from transformer_mt.data.subwords.tokenizer import BOS, PAD, Tokenizer, read_pieces
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError, reading
 
 _SIZES = {
@@ -34,8 +33,6 @@ _SIZES = {
 }
 """Required keys of a MarianMT ``config.json``, and the types of their values."""
 _ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
-_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-"""Our special symbols, by id."""
 
 
 def import_model(folder: Path, output: Path, reference: str) -> None:
@@ -57,19 +54,14 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
 def _import(folder: Path, output: Path, reference: str) -> None:
     settings = _read(folder / "config.json", _SIZES)
     tokenizer = _read_optional(folder / "tokenizer_config.json")
-    vocabularies = _vocabularies(folder, settings, separate=bool(tokenizer.get("separate_vocabs")))
-    source, target = vocabularies[0], vocabularies[-1]
+    separate = bool(tokenizer.get("separate_vocabs"))
+    source, target = convert_vocabularies(folder, settings, output, separate=separate)
     model = _model_config(settings)
     if model.tied_embeddings == "all" and source.pieces != target.pieces:
         raise InputError("its source and target share embeddings, but not a vocabulary")
     job = _job(folder, settings, tokenizer, model, reference)
     weights = convert(read_weights(folder, model, source, target), model, source, target)
     ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
-    for name, vocabulary in zip(run_layout.PIECES, vocabularies, strict=False):
-        ids = {piece: i for i, piece in enumerate(vocabulary.pieces)}
-        files.write_json(output / name, ids)
-    for name in run_layout.SIDE_TOKENIZERS:
-        shutil.copyfile(folder / name, output / name)
     Tokenizer.load(output)  # reports damaged files
     model_folder.write_config(output, job, output)
 
@@ -120,44 +112,6 @@ def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
         scale_embeddings=settings.get("scale_embedding", False) is True,
         tied_embeddings="none" if not tied else "all" if shared else "decoder",
     )
-
-
-def _vocabularies(folder: Path, settings: Mapping[str, Any], *, separate: bool) -> list[Vocabulary]:
-    """The vocabularies of source and target, or one for both."""
-    start = settings["decoder_start_token_id"]
-    theirs = [read_pieces(folder / run_layout.PIECES[0])]
-    _check_size(settings, "vocab_size", theirs[0])
-    if separate:
-        theirs.append(read_pieces(folder / run_layout.PIECES[1]))
-        _check_size(settings, "decoder_vocab_size", theirs[1])
-    if not 0 <= start < len(theirs[-1]):
-        raise InputError(f"decoder_start_token_id={start} is not an id of its vocabulary")
-    return [_renumbered(pieces, theirs[-1][start]) for pieces in theirs]
-
-
-def _check_size(settings: Mapping[str, Any], key: str, pieces: list[str]) -> None:
-    size = settings.get(key, settings["vocab_size"])
-    if size != len(pieces):
-        raise InputError(f"its vocabulary has {len(pieces):,} pieces, not {key}={size}")
-
-
-def _renumbered(theirs: list[str], start: str) -> Vocabulary:
-    """A vocabulary in our order: special symbols first.
-
-    Args:
-        theirs: The pieces by their id.
-        start: The piece that the decoder starts with.
-    """
-    ids = {piece: i for i, piece in enumerate(theirs)}
-    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in ids]:
-        raise InputError(f"its vocabulary has no {missing[0]}")
-    special = [ids.get(name, len(theirs)) for name in _SPECIAL]
-    if start == "<pad>":
-        special[PAD], special[BOS] = len(theirs), ids["<pad>"]
-    elif start != "<s>":
-        raise InputError(f"its decoder starts with {start}, not with <pad> or <s>")
-    rest = [i for i, piece in enumerate(theirs) if piece not in _SPECIAL]
-    return Vocabulary([*_SPECIAL, *(theirs[i] for i in rest)], [*special, *rest], len(theirs))
 
 
 def _job(

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
+from transformer_mt.hub_models import MARIAN_IDS
 
 Json = dict[str, Any]
 
@@ -49,7 +49,7 @@ def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
         settings["added_tokens_decoder"] = added
     contents: Json = {"tokenizer_config.json": settings}
     sides = [tokenizer] if tokenizer.is_joint else [tokenizer, tokenizer.tgt]
-    for name, side in zip(run_layout.PIECES, sides, strict=False):
+    for name, side in zip(MARIAN_IDS, sides, strict=False):
         pieces = list(side.vocabulary)
         if not has_our_ids(tokenizer):
             pieces[BOS] = pieces[PAD]

@@ -5,7 +5,6 @@ Shapes: D model; V vocabulary.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,12 +13,14 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import hub_models, run_layout
 from transformer_mt.config import ModelConfig
 from transformer_mt.conversion import transformers_model
-from transformer_mt.data.subwords.tokenizer import BOS, PAD
+from transformer_mt.conversion.marian_vocabulary import Vocabulary
+from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
 from transformer_mt.errors import InputError, reading
 from transformer_mt.model.transformer import Transformer
 
-START_BIAS = -100.0
-"""Output bias of ``<s>`` and ``<pad>``, which makes their probability negligible (e^−100)."""
+NEVER_BIAS = -100.0
+"""Output bias of pieces that are never generated, which makes their probability negligible
+(e^−100): ``<s>``, ``<pad>`` and copies of ``<unk>``."""
 
 _SHARED, _OUTPUT = "model.shared", "lm_head"
 _SOURCE_EMBEDDING, _TARGET_EMBEDDING = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
@@ -29,17 +30,6 @@ _IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "de
 
 Shapes = dict[str, tuple[int, ...]]
 Weights = dict[str, Tensor]
-
-
-class Vocabulary(NamedTuple):
-    """The vocabulary of a language."""
-
-    pieces: list[str]
-    """Its pieces, by our id."""
-    ids: list[int]
-    """Their id of each; the number of their pieces for one that they do not have."""
-    size: int
-    """Number of their pieces."""
 
 
 def read_weights(
@@ -134,9 +124,10 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
     if tied == "none":
         ours["untied_output"] = rows(target, _OUTPUT)
     bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
-    bias = torch.cat([bias, torch.full((1,), START_BIAS)])[target.ids]
+    bias = torch.cat([bias, torch.full((1,), NEVER_BIAS)])[target.ids]
+    bias[UNK + 1 :][torch.tensor(target.ids[UNK + 1 :]) == target.ids[UNK]] = NEVER_BIAS
     if target.ids[PAD] == target.size:
-        bias[BOS] = START_BIAS
+        bias[BOS] = NEVER_BIAS
     ours["output_bias"] = bias
     for stack, layers in (
         ("encoder", model.num_encoder_layers),

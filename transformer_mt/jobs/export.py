@@ -81,8 +81,8 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():
         files.write_json(folder / name, content)
-    pieces = vocabulary_files(source.path)[:2]  # one SentencePiece model, or one for each language
-    for name, path in zip(run_layout.SIDE_TOKENIZERS, (pieces[0], pieces[-1]), strict=True):
+    models = vocabulary_files(source.path)
+    for name, path in zip(run_layout.SIDE_TOKENIZERS, (models[0], models[-1]), strict=True):
         shutil.copyfile(path, folder / name)
     ckpt.save_tensors(weights, folder / run_layout.WEIGHTS, {"format": "pt"})
     gap = marian_tokenizer.normalization_gap(trained.data.normalization)

@@ -9,6 +9,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import pytest
+import sentencepiece
 import torch
 from support import fake_hub, marian_models
 from support.errors import input_error
@@ -19,6 +20,7 @@ from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, SearchConfig
 from transformer_mt.conversion.marian_import import _number
+from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 
 transformers = pytest.importorskip("transformers")
@@ -27,13 +29,23 @@ RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=RNG.randint(2, 6))) for _ in range(200)]
 SOURCE = [" ".join(RNG.choices(WORDS, k=RNG.randint(1, 12))) for _ in range(400)]
 TARGET = [line.upper().replace("A", "Ä") for line in SOURCE]
-LINES = [*SOURCE[:8], ">>deu<< abc def", "“abc” — 1 000…", "Xyz ab", ">>xxx<< abc", ""]
+LINES = [*SOURCE[:8], ">>deu<< abc def", "“abc” — 1 000…", "Xyz ab", "ab Ä", ""]
 SEARCH = {"max_extra_tokens": 1000, "max_length": 24, "length_penalty": 0.0}
 """As ``generate`` with ``max_new_tokens=25, length_penalty=0, early_stopping=True``."""
 
 
-def write(folder: Path, *, separate: bool = False, start: bool = False, **settings: Any) -> Any:
-    """A MarianMT folder, with ``start`` with an unused ``<s>``; returns its model."""
+def write(
+    folder: Path,
+    *,
+    separate: bool = False,
+    start: bool = False,
+    lacking: tuple[str, ...] = (),
+    **settings: Any,
+) -> Any:
+    """A MarianMT folder, with ``start`` with an unused ``<s>``; returns its model.
+
+    Pieces that are ``lacking`` are in the SentencePiece models only.
+    """
     folder.mkdir()
     pieces = [
         marian_models.train_side(lines, folder / name, size)
@@ -48,7 +60,8 @@ def write(folder: Path, *, separate: bool = False, start: bool = False, **settin
         settings |= {"pad_token_id": 2, "decoder_start_token_id": 2}
     else:
         tags = [*["<s>"] * start, ">>deu<<"]
-        sizes = [len(marian_models.write_vocabulary(folder, pieces, tags))]
+        kept = [[piece for piece in side if piece not in lacking] for side in pieces]
+        sizes = [len(marian_models.write_vocabulary(folder, kept, tags))]
     marian_models.write_tokenizer_config(folder, "en", "pt_BR", separate_vocabs=separate)
     model = marian_models.random_model(sizes[0], scale=3, **settings)
     model.save_pretrained(folder)
@@ -189,8 +202,9 @@ def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
     again = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)
     assert largest_difference(output, again.eval()) < 1e-4
     first, second = (model_folder.locate(folder) for folder in (tmp_path / "opus", output))
-    vocabulary = {"source.spm", "target.spm", "vocab.json"}
-    assert {path.name for path in first.iterdir()} >= vocabulary
+    assert {path.name for path in first.iterdir()} == {
+        *("config.yaml", "model.safetensors", "source.spm", "target.spm")
+    }
     for path in first.iterdir():
         if path.name != "config.yaml":  # has the name of the folder
             assert path.read_bytes() == (second / path.name).read_bytes(), path.name
@@ -215,6 +229,44 @@ def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     assert translator.translate(["abc def"], ">>deu<<") == translator.translate([LINES[-5]])
     (target,) = tokenizer.tgt.encode([TARGET[0]])
     assert tokenizer.tgt.decode([[BOS, *target, EOS, PAD]]) == [TARGET[0]]
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_text_is_split_as_by_the_original_models(model_type: str, tmp_path: Path) -> None:
+    """By the models of a vocabulary in another order, which lacks some pieces."""
+    names, sides = ("source.spm", "target.spm"), (SOURCE, TARGET)
+    pieces = [
+        marian_models.train_side(lines, tmp_path / name, 90, model_type)
+        for lines, name in zip(sides, names, strict=True)
+    ]
+    order = sorted({*pieces[0], *pieces[1]})[5:]
+    random.Random(2).shuffle(order)
+    size = len(marian_models.write_vocabulary(tmp_path, [order]))
+    settings = {"vocab_size": size, "decoder_start_token_id": size - 1}
+    output = tmp_path / "converted"
+    output.mkdir()
+    convert_vocabularies(tmp_path, settings, output, separate=False)
+    words = "".join(RNG.choices("abcdefghABCDEFGHÄ ▁é", k=3000)).split(" ")
+    for name, lines in zip(names, ([*SOURCE, *TARGET, *words],) * 2, strict=True):
+        before, after = (
+            sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+            for folder in (tmp_path, output)
+        )
+        assert after.encode(lines, out_type=str) == before.encode(lines, out_type=str)
+        assert after.decode(after.encode(lines)) == before.decode(before.encode(lines))
+
+
+def test_pieces_that_the_vocabulary_lacks_act_as_unk(tmp_path: Path) -> None:
+    folder = tmp_path / "opus"
+    lacking = ("▁ga", "▁abd", "d", "B")
+    model = write(folder, lacking=lacking)
+    tokenizer, _ = model_folder.load_tokenizer(model_folder.locate(folder))
+    assert {*tokenizer.vocabulary[-4:]} == {*lacking}
+    assert largest_difference(folder, model) < 1e-4
+    expected = their_translations(folder, model, SOURCE[:20], 1)
+    translator = Translator.load(folder, engine="torch", beam_size=1, **SEARCH)
+    # A language token in a translation is not text.
+    assert translator.translate(SOURCE[:20]) == [x.replace(">>deu<<", "") for x in expected]
 
 
 @pytest.mark.parametrize(("engine", "beam_size"), [("torch", 1), ("torch", 4), ("ctranslate2", 4)])

@@ -21,7 +21,7 @@ from transformer_mt.config import (
 from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import prepare
-from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer, add_tags
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
@@ -90,6 +90,16 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     test = replace(job.data, test=[SourceConfig(tsv=tsv, tag="<never>")])
     with input_error("tag=<never> is not in the vocabulary: it has <2de>"):
         prepare(replace(job, data=test))
+
+
+def test_two_models_of_one_vocabulary_get_the_same_tags(tmp_path: Path) -> None:
+    """As of a MarianMT model."""
+    for name in run_layout.SIDE_TOKENIZERS:
+        old = small_tokenizer(tmp_path / name)
+    (tmp_path / "new").mkdir()
+    add_tags(tmp_path, ["<law>"], tmp_path / "new")
+    new = Tokenizer.load(tmp_path / "new")
+    assert new.vocabulary == new.tgt.vocabulary == [*old.vocabulary, "<law>"]
 
 
 def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> None:

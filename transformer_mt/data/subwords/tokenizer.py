@@ -1,13 +1,10 @@
 """SentencePiece tokenizers: one vocabulary for both languages, as in the paper (§5.1), or two.
 
-A vocabulary is one file, ``tokenizer.model``, or the files of a folder: ``source.spm`` and
-``target.spm`` segment the two languages, and ``vocab.json``, where there is one, has the ids of
-the pieces of both, as in MarianMT, or of the source, those of the target being in
-``target_vocab.json``; without it each language has the ids of its own model.
+A vocabulary is one SentencePiece model, ``tokenizer.model``, or a folder of two, ``source.spm`` and
+``target.spm``. An id is the place of a piece in its model.
 """
 
 import hashlib
-import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,13 +22,10 @@ from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError, reading
-from transformer_mt.run_layout import PIECES, SIDE_TOKENIZERS, TOKENIZER
+from transformer_mt.run_layout import SIDE_TOKENIZERS, TOKENIZER
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 """Ids of the special symbols, the same in every vocabulary."""
-
-_TAG = re.compile(r">>[^<>\s]+<<")
-"""Language token at the start of a line, as ``>>deu<<``."""
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
@@ -47,38 +41,30 @@ class Tokenizer:
 
     Args:
         model: Path of a SentencePiece model.
-        pieces: The vocabulary, by id, if it is not the model's own. Pieces of the model that it
-            lacks become ``<unk>``, and a line may start with one of its language tokens.
         tgt: Tokenizer of the target language; None: this one.
     """
 
-    def __init__(
-        self, model: Path, pieces: list[str] | None = None, tgt: "Tokenizer | None" = None
-    ):
+    def __init__(self, model: Path, tgt: "Tokenizer | None" = None):
         self.tgt = tgt or self
         """Tokenizer of the target language; this one if both languages share it."""
         with reading(model, RuntimeError, remedy="copy it again, or name a SentencePiece model"):
             if not (content := model.read_bytes()):  # which SentencePiece would accept
                 raise EOFError("the file is empty")
             self._sp = spm.SentencePieceProcessor(model_proto=content)
-            own: list[str] = self._sp.id_to_piece([*range(self._sp.get_piece_size())])
-        self.vocabulary = own if pieces is None else pieces
+            pieces: list[str] = self._sp.id_to_piece([*range(self._sp.get_piece_size())])
+        self.vocabulary = pieces
         """All pieces, by id."""
-        self.vocab_size = len(self.vocabulary)
+        self.vocab_size = len(pieces)
         """Number of pieces, special symbols included."""
-        self._ids = None if pieces is None else {piece: i for i, piece in enumerate(pieces)}
-        self.tags: dict[str, int] = {}
-        """Id of each symbol that a source line may start with (``data/text/tags.py``): a control
-        symbol of the model, or a piece that the model itself never produces."""
-        for i, piece in enumerate(self.vocabulary):
-            if piece[:1] in "<>" and TAG.fullmatch(piece):
-                own_id = self._sp.piece_to_id(piece)
-                is_text = own[own_id] == piece and not self._sp.is_control(own_id)
-                if not is_text or (pieces is not None and piece[0] == ">"):  # as ``_TAG``
-                    self.tags[piece] = i
+        self.tags = {
+            piece: i
+            for i, piece in enumerate(pieces)
+            if self._sp.is_control(i) and TAG.fullmatch(piece)
+        }
+        """Id of each symbol that a source line may start with (``data/text/tags.py``)."""
         self._tag_ids = frozenset(self.tags.values())
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
-        if pieces is None and ids != (PAD, UNK, BOS, EOS):
+        if ids != (PAD, UNK, BOS, EOS):
             raise InputError(
                 f"{model}: pad, unk, bos, eos have the ids {ids}, but must have "
                 f"{(PAD, UNK, BOS, EOS)}: train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
@@ -90,8 +76,7 @@ class Tokenizer:
         paths = vocabulary_files(vocabulary)
         if len(paths) == 1:
             return cls(paths[0])
-        pieces: list[list[str]] | list[None] = [read_pieces(path) for path in paths[2:]] or [None]
-        return cls(paths[0], pieces[0], tgt=cls(paths[1], pieces[-1]))
+        return cls(paths[0], tgt=cls(paths[1]))
 
     @property
     def is_joint(self) -> bool:
@@ -114,17 +99,16 @@ class Tokenizer:
         return bytes(self._sp.serialized_model_proto())
 
     @cached_property
-    def _own_ids(self) -> dict[int, int]:
-        """Id in the SentencePiece model of each piece that it has, by id in the vocabulary."""
-        if self._ids is None:
-            return {i: i for i in range(self.vocab_size)}
-        own = ((self._ids.get(self._sp.id_to_piece(i)), i) for i in range(len(self._sp)))
-        return {i: own_id for i, own_id in own if i is not None}
+    def _has_unused(self) -> bool:
+        """Whether some pieces are those of the other language only (``conversion/``): a run of
+        characters that this model lacks becomes ``<unk>``, unless the run is one of them.
+        """
+        return any(map(self._sp.is_unused, range(self.vocab_size)))
 
     @cached_property
     def spelling(self) -> frozenset[int]:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
-        return frozenset({UNK} | {i for i, own in self._own_ids.items() if self._sp.is_byte(own)})
+        return frozenset({UNK, *filter(self._sp.is_byte, range(self.vocab_size))})
 
     def encode(self, lines: Iterable[str], sampling: float = 0.0) -> list[list[int]]:
         """Ids of each line, without special symbols; a blank line has none.
@@ -134,18 +118,15 @@ class Tokenizer:
             sampling: Strength of subword regularisation (``tokenizer.sampling``). SentencePiece
                 0.2.3 draws other segmentations in each process, whatever its seed.
         """
-        lines = map(one_line, lines)
         encode = self._sp.encode
         if sampling:
             encode = partial(encode, enable_sampling=True, alpha=sampling, nbest_size=-1)
-        if self._ids is None:
-            return list(map(encode, lines))
         encoded = []
-        for line in lines:
-            tag = _TAG.match(line)
-            tags = [tag[0]] if tag else []  # <unk> if there is no such language
-            pieces = encode(line.removeprefix("".join(tags)), out_type=str)
-            encoded.append([self._ids.get(piece, UNK) for piece in (*tags, *pieces)])
+        for line in map(one_line, lines):
+            ids = encode(line)
+            if UNK in ids and self._has_unused:
+                ids = self._sp.piece_to_id(encode(line, out_type=str))
+            encoded.append(ids)
         return encoded
 
     def normalize(self, line: str) -> str:
@@ -201,15 +182,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""
-        texts = []
-        for sequence in ids:
-            if self._ids is None:
-                texts.append(self._sp.decode(list(sequence)))
-                continue
-            pieces = self.pieces([i for i in sequence if i not in (PAD, EOS)])
-            text = self._sp.decode_pieces(pieces)
-            texts.append(text.replace("▁", " ").strip())  # of pieces of the other side
-        return texts
+        return [self._sp.decode(list(sequence)) for sequence in ids]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Piece of each id; the first piece of a word starts with ``▁``."""
@@ -219,15 +192,12 @@ class Tokenizer:
 def vocabulary_files(vocabulary: Path) -> list[Path]:
     """The files of a vocabulary, which is a file itself or a folder; they may be missing.
 
-    In a folder these are ``tokenizer.model`` alone, or ``source.spm`` and ``target.spm``, followed
-    by ``vocab.json`` and ``target_vocab.json`` if they exist.
+    In a folder these are ``tokenizer.model`` alone, or ``source.spm`` and ``target.spm``.
     """
     if not vocabulary.is_dir():
         return [vocabulary]
     sides = list(map(vocabulary.joinpath, SIDE_TOKENIZERS))
-    if not sides[0].exists():
-        return [vocabulary / TOKENIZER]
-    return [*sides, *filter(Path.exists, map(vocabulary.joinpath, PIECES))]
+    return sides if sides[0].exists() else [vocabulary / TOKENIZER]
 
 
 def copy_vocabulary(vocabulary: Path, folder: Path) -> None:
@@ -247,15 +217,12 @@ def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
         if tag in source.vocabulary:
             raise InputError(f"tag={tag} is a piece of text in {vocabulary}: choose another tag")
     copy_vocabulary(vocabulary, folder)
-    model, *others = vocabulary_files(folder)
-    if others[1:]:
-        pieces = {piece: i for i, piece in enumerate([*source.vocabulary, *tags])}
-        files.write_json(others[1], pieces)
-        return
-    proto = sentencepiece_proto.ModelProto.FromString(model.read_bytes())  # type: ignore[attr-defined]
-    for tag in tags:
-        proto.pieces.add(piece=tag, type=sentencepiece_proto.ModelProto.SentencePiece.CONTROL)  # type: ignore[attr-defined]
-    model.write_bytes(proto.SerializeToString())
+    source_model, *others = vocabulary_files(folder)
+    for model in [source_model, *(others if source.is_joint else [])]:
+        proto = sentencepiece_proto.ModelProto.FromString(model.read_bytes())  # type: ignore[attr-defined]
+        for tag in tags:
+            proto.pieces.add(piece=tag, type=sentencepiece_proto.ModelProto.SentencePiece.CONTROL)  # type: ignore[attr-defined]
+        model.write_bytes(proto.SerializeToString())
 
 
 def vocabulary_settings(vocabulary: Path) -> dict[str, Any]:
@@ -283,16 +250,6 @@ def vocabulary_checksum(vocabulary: Path) -> str:
     """SHA-256 of a vocabulary; of several files, of their checksums."""
     first, *others = checksums = list(map(files.sha256, vocabulary_files(vocabulary)))
     return hashlib.sha256(repr(checksums).encode()).hexdigest() if others else first
-
-
-def read_pieces(path: Path) -> list[str]:
-    """The pieces of a ``vocab.json``, by id; ``InputError`` if it is missing or damaged."""
-    with reading(path, remedy="copy or download it again"):
-        ids = json.loads(path.read_bytes())
-        pieces = sorted(ids, key=ids.__getitem__)
-        if [ids[piece] for piece in pieces] != [*range(len(pieces))]:
-            raise ValueError("the ids of its pieces must be 0, 1, 2, …, each once")
-    return pieces
 
 
 def one_line(text: str) -> str:
