@@ -95,6 +95,29 @@ def test_report_counts_and_shows_the_first_examples() -> None:
     assert (read.to_json(), read.to_table()) == (content, report.to_table())
 
 
+def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
+    """Not of those that reached the filter, of those that were dropped, or of one part."""
+    config = CleaningConfig(max_tokens=99, deduplicate=True)
+    whole, parts = CleaningReport(config), ((100, 2, 10), (60, 0, 30), (40, 3, 1))
+    for total, empty, length in parts:
+        part = CleaningReport(config)
+        part.total = total
+        for name, count in (("empty", empty), ("length", length)):
+            for row in range(count):
+                part.add(name, f"a.tsv:{row}", "a", "b")
+        whole.merge(part)
+    whole.dropped["duplicate_pair"] += 16
+    rows = [line.split() for line in whole.to_table().splitlines()[1:]]
+    assert rows == [
+        ["empty", "5", "2.50%"],
+        ["length", "41", "20.50%", "max_tokens=99"],
+        ["duplicate_pair", "16", "8.00%", "deduplicate"],
+        ["kept", "138", "69.00%", "of", "200", "pairs"],
+    ]
+    assert whole.kept == 138
+    assert CleaningReport(config).to_table().splitlines()[-1].split()[:3] == ["kept", "0", "0.00%"]
+
+
 def test_every_setting_belongs_to_one_filter() -> None:
     settings = [name for f in FILTERS for name in f.settings]
     assert sorted(settings) == sorted(f.name for f in fields(CleaningConfig))
