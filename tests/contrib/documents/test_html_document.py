@@ -86,7 +86,6 @@ def test_untranslated(page: str, caplog: pytest.LogCaptureFixture) -> None:
         ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
         ("<HTML LANG=en><P>one <x-y>two</x-y></P>", "<HTML LANG=de><P>ONE <x-y>TWO</x-y></P>"),
         ("<p>Use {xi} or <b>{xj}</b>.", "<p>USE {xi} OR <b>{xj}</b>."),  # as codes of a line
-        ("text\ud8ff", "TEXT?"),
     ],
 )
 def test_units(page: str, expected: str) -> None:

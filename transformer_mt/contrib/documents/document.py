@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from html import escape, unescape
 from typing import NamedTuple, TypeVar
 
-from transformer_mt import Translator
+from transformer_mt import InputError, Translator
 from transformer_mt.config import TranslateJob
-from transformer_mt.contrib.documents.encodings import decode, encode
 from transformer_mt.contrib.documents.markup import (
     MarkupTranslator,
     Unplaced,
@@ -40,6 +39,11 @@ FAILED = "text(s) have no usable translation and were left as they are"
 _MAX_LISTED = 10
 """Number of places that a warning names."""
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+_ENCODING = re.compile(
+    rb"""(?:<meta\b[^>]*[\s;"']charset|<\?xml\b[^>]*\sencoding)\s*=\s*["']?([\w.:-]+)""",
+    re.IGNORECASE,
+)
+"""The declaration of an encoding."""
 
 
 class Token(NamedTuple):
@@ -104,18 +108,25 @@ class MarkupDocument(ABC):
         return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
-        """The lines of the units."""
-        text, self._encoding = decode(content)
-        self.parse(text, src_lang, tgt_lang)
+        """The lines of the units.
+
+        Raises:
+            InputError: The document is damaged, not in UTF-8, or for other languages.
+        """
+        declared = _ENCODING.search(content[:1024])
+        if declared and declared[1].lower() not in (b"utf-8", b"utf8"):
+            declaration = declared[0].decode(errors="replace")
+            raise InputError(f"not in UTF-8 ({declaration}): convert it, and correct this")
+        self.parse(decode(content), src_lang, tgt_lang)
         return [unit.line for unit in self.units]
 
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
-        """The document in its encoding, with translations of its units."""
+        """The document with translations of its units."""
         text, failed = self.translated(translations)
         warnings = list_places(UNPLACED, self._unplaced, self.place)
         warnings += list_places(FAILED, failed, lambda unit: f"line {self.line_number(unit.start)}")
         number = len(self.units) - len(failed)
-        return TranslatedDocument(encode(text, self._encoding), number, warnings)
+        return TranslatedDocument(text.encode(), number, warnings)
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends do not belong to the piece."""
@@ -164,7 +175,6 @@ class MarkupDocument(ABC):
             codes[code] = (start, end)
             line += code
         line = " ".join(WORD.findall(line.strip()))  # no-break spaces stay
-        line = line.encode("utf-8", "replace").decode()  # without surrogates
         text = _CODE.sub("", line)
         if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
             place = pieces[first].start, pieces[last - 1].end
@@ -236,6 +246,15 @@ class MarkupDocument(ABC):
         """The line of the document in which a part starts, from 1."""
         given = (raw for i, raw in enumerate(self.parts[:part]) if i not in self.added)
         return sum(raw.count("\n") for raw in given) + 1
+
+
+def decode(content: bytes) -> str:
+    """The text of a document; raises ``InputError`` if it is not in UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{content[error.start]:02X} at position {error.start + 1:,}"
+        raise InputError(f"not valid UTF-8 ({byte}): convert it, e.g. with iconv") from None
 
 
 def list_places(problem: str, found: Sequence[T], place: Callable[[T], str]) -> list[str]:

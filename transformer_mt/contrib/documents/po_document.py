@@ -10,7 +10,7 @@ import polib
 from transformer_mt import InputError, Translator
 from transformer_mt.config import TranslateJob
 from transformer_mt.config.languages import may_be_same_language
-from transformer_mt.contrib.documents.document import FAILED, UNPLACED, list_places
+from transformer_mt.contrib.documents.document import FAILED, UNPLACED, decode, list_places
 from transformer_mt.contrib.documents.markup import MarkupTranslator, Unplaced, is_usable
 from transformer_mt.protocols import TranslatedDocument
 
@@ -41,11 +41,9 @@ class PoDocument:
         Raises:
             InputError: The file is damaged, not in UTF-8, or for another language.
         """
+        text = decode(content)
         try:
-            text = content.decode()
             messages = polib.pofile(f"{text}\n")  # with which it is no path
-        except UnicodeDecodeError:
-            raise InputError("not valid UTF-8: convert it with msgconv --to-code=UTF-8") from None
         except OSError as error:
             raise InputError(str(error)) from None
         header = messages.metadata

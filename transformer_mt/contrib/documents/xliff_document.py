@@ -220,7 +220,7 @@ def _tokens(text: str) -> Iterator[Token]:
 
     parser.StartDoctypeDeclHandler = refuse_dtd
     try:
-        parser.Parse(text.encode("utf-8", "surrogateescape"), True)
+        parser.Parse(text.encode(), True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         where = f"line {error.lineno}, column {error.offset + 1}"
