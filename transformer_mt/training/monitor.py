@@ -36,6 +36,11 @@ _PRECISIONS = {
     "fp16": "16-bit numbers (fp16)",
 }
 """Words for ``train.precision`` in the log."""
+_USAGE_SECONDS = 30.0
+"""Minimum time of updates of which the use of the cores is judged at once."""
+_MIN_USAGE = 0.6
+"""Share of their cores that the threads have at least: alone on a machine they have more than 0.9,
+because a thread that is done early waits for the others actively."""
 
 
 class Monitor:
@@ -47,6 +52,8 @@ class Monitor:
         criteria: Limits of the run.
         trackers: Record the run as well; the caller closes them.
         is_main: Whether this is the main rank.
+        threads: Threads that train on a CPU, alone; 1 for any other device and for several ranks,
+            whose CPU time says nothing about other programs.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class Monitor:
         criteria: StoppingCriteria,
         trackers: Trackers | None = None,
         is_main: bool = True,
+        threads: int = 1,
     ):
         self._max_steps = criteria.last_step
         self._remaining = criteria.last_step - state.step
@@ -74,6 +82,7 @@ class Monitor:
         self._interval_start, self._interval_first_step = time.perf_counter(), state.step
         self._targets, self._data_seconds = 0, 0.0
         self._first_updates: list[float] = []
+        self._core_usage = CoreUsage(threads)
 
     def update(self, num_targets: int, data_seconds: float) -> None:
         """Counts one update; called for each of them, without waiting for the device.
@@ -103,6 +112,8 @@ class Monitor:
         seconds, steps = now - self._interval_start, step - self._interval_first_step
         self._interval_start, self._interval_first_step = now, step
         rate, waiting = self._targets / seconds, self._data_seconds / seconds
+        if warning := self._core_usage.check(self._data_seconds):
+            self.note(warning)
         self._targets, self._data_seconds = 0, 0.0
         values = {**values, "ppl": perplexity(values["nll"]), "tokens_per_second": rate}
         values["data_wait"] = waiting
@@ -144,7 +155,8 @@ class Monitor:
     def paused(self) -> Iterator[None]:
         """Excludes the time spent in this context from tokens/s and the remaining time."""
         start = time.perf_counter()
-        yield
+        with self._core_usage.paused():
+            yield
         self._interval_start += time.perf_counter() - start
 
     def close(self) -> None:
@@ -165,6 +177,52 @@ class Monitor:
                 f"{seconds / 86400:.0f} days on this machine: set train.max_hours, or model=auto "
                 "for a smaller model; experiment=quickstart shows the whole pipeline in minutes"
             )
+
+
+class CoreUsage:
+    """Compares the CPU time of this process with the time that its threads are to compute.
+
+    The threads of a matrix product wait for each other: a program that takes one of two cores takes
+    more than half of the speed, while a single thread keeps most of its own.
+
+    Args:
+        threads: Number of threads, each of which needs a core; with one, there is no warning.
+    """
+
+    def __init__(self, threads: int):
+        self._threads = threads
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def check(self, waited: float) -> str | None:
+        """A warning after half a minute or more with too little CPU time, once.
+
+        Args:
+            waited: Seconds since the last call for which training has waited for its data.
+        """
+        self._wall += waited
+        wall, cpu = time.perf_counter() - self._wall, time.process_time() - self._cpu
+        if self._threads == 1 or wall < _USAGE_SECONDS:
+            return None
+        self._wall, self._cpu = self._wall + wall, self._cpu + cpu
+        cores = cpu / wall
+        if cores >= _MIN_USAGE * self._threads:
+            return None
+        fewer = max(1, int(cores))
+        message = (
+            f"warning: for {wall:.0f} s the {self._threads} threads of training got only "
+            f"{cores:.1f} cores, and waited for each other: if other programs use this "
+            f"machine, set OMP_NUM_THREADS={fewer} and run the same command again to continue"
+        )
+        self._threads = 1  # the warning is given once
+        return message
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Excludes the time spent in this context."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield
+        self._wall += time.perf_counter() - wall
+        self._cpu += time.process_time() - cpu
 
 
 def log_start(

@@ -141,7 +141,9 @@ class Trainer:
         if world.is_main:
             sizes = len(self._train), self.model, self._batches, self.criteria
             log_start(job, *sizes, self.precision, world, done=state.step)
-        self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
+        threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
+        record = self._run_dir, state, self.criteria
+        self._monitor = Monitor(*record, trackers, world.is_main, threads)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:

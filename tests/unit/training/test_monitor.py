@@ -262,6 +262,34 @@ def test_on_a_terminal_lines_of_the_log_have_their_own_rows_and_the_bar_never_wr
     assert ("|g| 0.5 325k tok/s <" in bar) == (columns > 40)
 
 
+@pytest.mark.parametrize(
+    "case",  # threads, cores, seconds of waiting, whether warned
+    [
+        (2, 1.9, 0.0, False),
+        (1, 0.4, 0.0, False),  # fewer are impossible
+        (2, 0.8, 6.0, False),  # the rest of the time it waited for data
+        (16, 3.4, 0.0, True),
+    ],
+)
+def test_threads_that_get_little_cpu_time_for_half_a_minute_are_warned_about(
+    tmp_path: Path, lines: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch, case: Any
+) -> None:
+    threads, cores, waited, warned = case
+    used = [50.0]
+    monkeypatch.setattr(time, "process_time", lambda: used[0])
+    monitor = open_monitor(tmp_path, 0, 1000, threads=threads)
+    for update in range(1, 40):
+        with monitor.paused():
+            clock[0] += 30.0  # a checkpoint, with hardly any work of this process
+        clock[0] += 10.0
+        used[0] += 10.0 * cores
+        train(monitor, update, waited=waited)
+        expected = warned and update >= 3
+        advice = [line for line in lines() if f"OMP_NUM_THREADS={max(1, int(cores))} " in line]
+        assert len(advice) == expected  # once
+    monitor.close()
+
+
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.update(0, 0.0)
