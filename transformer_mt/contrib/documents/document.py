@@ -32,8 +32,8 @@ _IDENTIFIER = re.compile(r"\S*\w(?:[._:]+\w|\(\))\S*")
 _CODE = re.compile(r"(</?x[a-j]+/?>|\{x[a-j]+\})")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _DIGITS, _LETTERS = "0123456789", "abcdefghij"  # models copy digits, and placement inserts some
-_SPACE = re.compile(r"\s+|&#?\w+;")
-"""Spaces, or a character reference, which may be one (``&nbsp;``)."""
+_TEXT = re.compile(r"((?:\s|&nbsp;|&#160;)*)(.*?)((?:\s|&nbsp;|&#160;)*)", re.DOTALL)
+"""The spaces before a text, the text, and the spaces after it."""
 UNPLACED = "element(s) could not be placed by word alignment"
 FAILED = "text(s) have no usable translation and were left as they are"
 _MAX_LISTED = 10
@@ -130,13 +130,9 @@ class MarkupDocument(ABC):
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends do not belong to the piece."""
-        start, end = 0, len(raw)
-        spaces = [each.span() for each in _SPACE.finditer(raw) if unescape(each[0]).isspace()]
-        for first, last in spaces:
-            start = last if first == start else start
-        for first, last in reversed(spaces):
-            end = first if last == end > start else end
-        self.parts += (raw[:start], raw[start:end], raw[end:])
+        match = _TEXT.fullmatch(raw)
+        assert match is not None
+        self.parts += match.groups()
         return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
 
     def add_unit(

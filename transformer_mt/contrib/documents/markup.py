@@ -5,8 +5,8 @@ words of the translation come from the words that a tag enclosed, and the tag is
 these. ``{name}``, ``%s``, addresses and similar verbatim text are replaced by numbers, which models
 copy, and restored in their place. So the model never sees markup that it was not trained on, and
 each piece of markup occurs exactly once, properly nested. Entities (``&amp;``) are translated as
-the characters that they stand for. The space beside a tag, plain or no-break, is that of the line;
-within text, no-break spaces are characters like any other.
+the characters that they stand for. A space beside a tag becomes a plain one; within text, no-break
+spaces are characters like any other.
 """
 
 import re
@@ -63,9 +63,6 @@ _WORD_BREAKS = re.compile("br|hr|p|div|li|ul|ol|td|th|tr|table|h[1-6]")
 
 _PUNCTUATION = re.compile(r"[^\w\s<>]*")
 _LETTER, _WORD_CHARACTER = re.compile(r"[^\W\d_]"), re.compile(r"\w")
-_COLLAPSIBLE = re.compile(f"[{SPACES}]+")
-_BESIDE_TAG = re.compile("[^«]<|>[^!?:;»]")
-"""Around a no-break space beside a tag, unless French punctuation makes it a part of the word."""
 _TAG_START = re.compile(r"</?[A-Za-z]|<[!?]")
 
 
@@ -157,18 +154,7 @@ def extract_markup(
     """
     given, line = line, MARKUP.sub(_unescape_space, line)
     has_entities = line != given
-    start, content, end = _split_ends(line)
-    line = f" {content} "  # in the translation, words may follow or precede its ends
-    spaces = dict[int, str]()  # by the positions where each run of them starts and ends
-
-    def plain_beside_tags(run: re.Match[str]) -> str:  # so that tags are between words
-        around = line[run.start() - 1] + line[run.end() : run.end() + 1]
-        if run[0].strip(SPACES) and not _BESIDE_TAG.fullmatch(around):
-            return run[0]
-        spaces[run.start()] = spaces[run.end()] = _COLLAPSIBLE.sub(" ", run[0])
-        return " " * len(run[0])
-
-    plain = re.sub(r"\s+", plain_beside_tags, line)
+    line = f" {line.strip()} "  # in the translation, words may follow or precede its ends
     unused = iter([number for number in numbers if number not in line])
     text, between, previous_end = "", "", 0
     tags: list[tuple[re.Match[str], int]] = []  # and their positions in the text
@@ -176,7 +162,7 @@ def extract_markup(
     last_end, last_is_tag = len(line), False  # of the last closing tag or placeholder
     glued: list[int] = []  # positions of words with no space before them in the line
     for match in MARKUP.finditer(line):
-        between += plain[previous_end : match.start()]
+        between += line[previous_end : match.start()]
         previous_end = match.end()
         entity = match["entity"] or ""
         if (character := unescape(entity)) != entity:
@@ -201,13 +187,13 @@ def extract_markup(
         tags.append((match, len(text)))
         if _WORD_BREAKS.fullmatch(_name(match)):
             text += " "
-    text += _normalize_between(between + plain[previous_end:], normalize)
+    text += _normalize_between(between + line[previous_end:], normalize)
 
     starts = [match.start() for match in WORD.finditer(text)]
     root = Tag("", 0, len(starts))
     open_tags = [root]
     for match, position in tags:
-        _add_tag(match, spaces, text, position, bisect_left(starts, position), open_tags)
+        _add_tag(match, text, position, bisect_left(starts, position), open_tags)
     _close_unclosed(open_tags, 1)
     return ExtractedLine(
         " ".join(WORD.findall(text)),
@@ -222,7 +208,6 @@ def extract_markup(
             for position in glued
             if text[position : position + 1].strip()
         },
-        (_COLLAPSIBLE.sub("", start), _COLLAPSIBLE.sub("", end)),
     )
 
 
@@ -232,23 +217,15 @@ def _unescape_space(match: re.Match[str]) -> str:
     return character if character.isspace() else match[0]
 
 
-def _split_ends(text: str) -> tuple[str, str, str]:
-    """The spaces at the start of a text, its content, and the spaces at its end."""
-    content = text.strip()
-    start = text.index(content)
-    return text[:start], content, text[start + len(content) :]
-
-
 def _normalize_between(text: str, normalize: Callable[[str], str]) -> str:
-    """Normalises text between two pieces of markup, but for the spaces at its ends."""
-    start, content, end = _split_ends(text)
+    """Normalises text between two pieces of markup; a space at an end is a plain one."""
+    content = text.strip()
     content = content and normalize(content).strip()
-    return f"{_COLLAPSIBLE.sub(' ', start)}{content}{_COLLAPSIBLE.sub(' ', end)}"
+    return f"{' ' * text[:1].isspace()}{content}{' ' * text[-1:].isspace()}"
 
 
 def _add_tag(
     match: re.Match[str],
-    spaces: Mapping[int, str],
     text: str,
     position: int,
     word: int,
@@ -262,8 +239,8 @@ def _add_tag(
         match[0],
         word,
         word,
-        space_before=spaces.get(match.start(), ""),
-        space_after=spaces.get(match.end(), ""),
+        space_before=" " * match.string[match.start() - 1].isspace(),
+        space_after=" " * match.string[match.end()].isspace(),
         left=left,
         right=right,
         name=name,

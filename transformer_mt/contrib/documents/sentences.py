@@ -12,12 +12,9 @@ from transformer_mt.protocols import LineCheck, LineTranslator, Translation
 
 _TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
 """An initial or a title, after which the sentence continues."""
-_SPACES = str.maketrans(
-    dict.fromkeys("\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029\xa0\u1680\u202f\u205f\u3000", " ")
-)
-_SPACES |= dict.fromkeys(range(0x2000, 0x200B), " ")
-"""Spaces and line breaks of any script, replaced by plain spaces for sentencex: 1.0.32 panics at a
-full stop after a no-break space (``Plan B\\xa0.``)."""
+_SPACE = re.compile(r"\s")
+"""A space or line break of any script. sentencex sees plain spaces: 1.0.32 panics at a full stop
+after a no-break space (``Plan B\\xa0.``)."""
 
 
 class _WholeLines:
@@ -95,7 +92,7 @@ def split_sentences(text: str, language: str) -> list[str]:
         start = tag.end() if tag else end
     closing = {tag.start(): tag.end() for tag in tags if tag["closes"]}
     sentences, start, length = list[str](), 0, 0
-    for part in segment(base_language(language), plain.translate(_SPACES)):
+    for part in segment(base_language(language), _SPACE.sub(" ", plain)):
         length += len(part)
         end = positions[length - 1] + 1
         while end in closing:

@@ -27,7 +27,7 @@ class Tag:
     end: int
     """Index of the first source word after it."""
     space_before: str = " "
-    """Space directly to the left in the line, plain or no-break; empty if there is none."""
+    """Space directly to the left in the line; empty if there is none."""
     space_after: str = " "
     """Space directly to the right."""
     left: str = ""
@@ -58,8 +58,6 @@ class ExtractedLine:
     """Whether the line has entities: then the translation needs them too."""
     glued: set[int] = field(default_factory=set)
     """Indices of the words that no space precedes in the line, only tags or punctuation."""
-    ends: tuple[str, str] = ("", "")
-    """No-break spaces at the start and at the end of the line."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def restore_markup(
         _Span("", ("", "")),
         *_render(source.root, word_spans, aligned, 0, len(words), unplaced),
     ]
-    output, end = source.ends
+    output = ""
     for left, right in pairwise(spans):
         text = right.text
         if not right.kind:  # only now, so that no punctuation of a placeholder was moved
@@ -112,7 +110,7 @@ def restore_markup(
             for number, (verbatim, _) in source.placeholders.items():
                 text = _placeholder(number).sub(lambda _, verbatim=verbatim: verbatim, text)  # type: ignore[misc]
         output += _space_between(left, right) + text
-    return output + end
+    return output
 
 
 def _fix_placeholders(
@@ -257,10 +255,7 @@ def _insertion_point(word: int, aligned: Sequence[int], lo: int, hi: int) -> int
 
 
 def _space_between(left: _Span, right: _Span) -> str:
-    """The space between two neighbouring spans: none, a plain one, or a no-break one.
-
-    A no-break space is preferred to a plain one; it is the larger character, hence ``max``.
-    """
+    """The space between two neighbouring spans, or none."""
     if right.glued:
         return ""
     if left.kind and right.kind:
@@ -269,4 +264,4 @@ def _space_between(left: _Span, right: _Span) -> str:
     else:
         spaces = (left.space_to_word[1], right.space_to_word[0])
         separated = all(spaces)
-    return max(spaces) if separated else ""
+    return " " if separated else ""
