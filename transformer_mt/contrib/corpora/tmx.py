@@ -1,7 +1,6 @@
 """Reader of translation memories (TMX 1.1 to 1.4b), as a stream in bounded memory."""
 
 import logging
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from xml.parsers import expat
@@ -15,10 +14,6 @@ log = logging.getLogger(__name__)
 
 _CODE = {"bpt", "ept", "it", "ph", "ut"}
 """Inline elements whose content is formatting code; ``ut`` is deprecated in TMX 1.4."""
-_VISIBLE = re.compile(
-    r"[^\s\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
-)
-"""A character that is not a space, a control character or of zero width."""
 
 
 def read_tmx(
@@ -76,7 +71,7 @@ class _Units:
                 f"{tgt}; its languages: {found}; choose two with src_column and tgt_column"
             )
         if self._num_incomplete or self._num_further:
-            _log_once(
+            log_once(
                 f"{self._path}: {self._num_incomplete:,} of {self._num_units:,} units have no text "
                 f"in {src} or in {tgt} and are skipped; {self._num_further:,} text(s) are "
                 "ignored, because their unit has another one in the same language"
@@ -140,8 +135,8 @@ class _Units:
     def _end_text(self) -> None:
         self._parser.CharacterDataHandler = None
         assert self._side is not None
-        text = _one_line("".join(self._text))
-        if not _VISIBLE.search(text):
+        text = one_line("".join(self._text))
+        if not text.strip():
             return
         if self._unit[self._side] is None:
             self._unit[self._side] = text
@@ -149,7 +144,7 @@ class _Units:
             self._num_further += 1
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """The text with a space for each line feed and the spaces around it; others are significant."""
     if "\n" not in text:
         return text
@@ -157,5 +152,6 @@ def _one_line(text: str) -> str:
 
 
 @cache
-def _log_once(message: str) -> None:
-    log.info(message)  # training reads its data more than once
+def log_once(message: str) -> None:
+    """Logs a message, once: training reads its data more than once."""
+    log.info(message)
