@@ -82,8 +82,8 @@ class Unit(NamedTuple):
     """Index after the last one."""
     codes: dict[str, tuple[int, int]]
     """For each tag and placeholder in the line, its first part and the one after its last."""
-    quote: str | None
-    """Of the value of an attribute: the quotes that it lacks, or ""; otherwise None."""
+    is_attribute: bool
+    """Whether its text is the value of an attribute."""
     is_markup: bool
     """Whether its text is markup itself, such as escaped HTML in XLIFF."""
 
@@ -136,12 +136,12 @@ class MarkupDocument(ABC):
         return Piece("text", len(self.parts) - 2, len(self.parts) - 1)
 
     def add_unit(
-        self, pieces: Sequence[Piece], quote: str | None = None, *, nested: bool = False
+        self, pieces: Sequence[Piece], *, attribute: bool = False, nested: bool = False
     ) -> None:
         """Adds the unit that consists of these pieces, unless it has nothing to translate.
 
         Markup around all of its text, such as a link that fills a list item, stays where it is.
-        ``quote`` is of ``Unit``; with ``nested``, text that looks like markup is taken for it.
+        ``attribute`` is of ``Unit``; with ``nested``, text that looks like markup is taken for it.
         """
         pairs = _pairs(pieces)
         first, last = self._trim(pieces, pairs)
@@ -174,7 +174,7 @@ class MarkupDocument(ABC):
         text = _CODE.sub("", line)
         if _LETTER.search(text) and not _IDENTIFIER.fullmatch(text):
             place = pieces[first].start, pieces[last - 1].end
-            self.units.append(Unit(line, *place, codes, quote, is_markup))
+            self.units.append(Unit(line, *place, codes, attribute, is_markup))
 
     def _trim(self, pieces: Sequence[Piece], pairs: dict[int, int]) -> tuple[int, int]:
         """The range of pieces without tags that enclose all of it and without wordless ends."""
@@ -210,7 +210,7 @@ class MarkupDocument(ABC):
         parts, failed = [*self.parts], []
         pairs = zip(self.units, translations, strict=True)
         # Attributes first: their tags are parts of texts.
-        for unit, translation in sorted(pairs, key=lambda pair: pair[0].quote is None):
+        for unit, translation in sorted(pairs, key=lambda pair: not pair[0].is_attribute):
             codes, text = dict(unit.codes), ""
             for piece in _CODE.split(translation):
                 if piece in unit.codes:
@@ -218,15 +218,12 @@ class MarkupDocument(ABC):
                     text += "".join(parts[start:end])
                 else:  # what the line has as entities is escaped, and perhaps nothing else
                     content = piece if unit.is_markup else unescape(piece)
-                    text += escape(content, quote=unit.quote is not None)
+                    text += escape(content, quote=unit.is_attribute)
             if codes or not is_usable(*(_CODE.sub("", line) for line in (unit.line, translation))):
                 failed.append(unit)
                 continue
             rest = unit.end - unit.start - 1
             parts[unit.start : unit.end] = [text, *[""] * rest]
-            if unit.quote:  # around the spaces beside the text, too
-                parts[unit.start - 1] = unit.quote + parts[unit.start - 1]
-                parts[unit.end] += unit.quote
         return "".join(parts), failed
 
     def place(self, unplaced: Unplaced) -> str:

@@ -99,12 +99,10 @@ class HtmlDocument(MarkupDocument):
         end = 0
         for match in _ATTRIBUTE.finditer(tag.raw, len(tag.name) + 1):
             name, value = match[1].lower(), match.lastindex or 1
-            if value == 1 or not (name in _TRANSLATED_ATTRIBUTES or tag.name == "html"):
-                continue
-            if name in _TRANSLATED_ATTRIBUTES:
+            if name in _TRANSLATED_ATTRIBUTES and value in (2, 3):  # in quotes
                 self.parts.append(tag.raw[end : match.start(value)])
-                self.add_unit([self.add_text(match[value])], quote='"' if value == 4 else "")
-            elif name in ("lang", "xml:lang"):
+                self.add_unit([self.add_text(match[value])], attribute=True)
+            elif tag.name == "html" and name in ("lang", "xml:lang") and value > 1:
                 self.parts += [tag.raw[end : match.start(value)], tgt_lang]
             else:
                 continue
