@@ -23,16 +23,15 @@ class Pair(NamedTuple):
     tgt: str
 
 
+ReadBlocks = Callable[[str], Iterator[bytes]]
+"""Reads a file in blocks of bytes, decompressed; raises ``InputError``."""
+
+
 class Reader(Protocol):
     """A reader of data sources of one kind (``SOURCE_READERS``)."""
 
     def __call__(
-        self,
-        source: SourceConfig,
-        src_lang: str,
-        tgt_lang: str,
-        read_blocks: Callable[[str], Iterator[bytes]],
-        /,
+        self, source: SourceConfig, src_lang: str, tgt_lang: str, read_blocks: ReadBlocks, /
     ) -> Iterator[Pair]:
         """Streams the pairs of a source.
 
@@ -40,7 +39,7 @@ class Reader(Protocol):
             source: The source.
             src_lang: Its source language.
             tgt_lang: Its target language.
-            read_blocks: Reads a file in blocks of bytes, decompressed; raises ``InputError``.
+            read_blocks: Reads a local file.
 
         Raises:
             InputError: The source is missing or damaged, or has the wrong format.

@@ -16,7 +16,10 @@ SOURCE_FIELDS: dict[str, tuple[str, ...]] = {
     "tsv": ("tsv", *_COLUMNS),
     "jsonl": ("jsonl", *_COLUMNS),
     "parquet": ("parquet", *_COLUMNS),
+    "csv": ("csv", *_COLUMNS),
     "tmx": ("tmx", *_COLUMNS),
+    "po": ("po",),
+    "xliff": ("xliff",),
     "hub": ("hub", "config", "split", "revision", *_COLUMNS),
     "testset": ("testset", "langs"),
     "mtdata": ("mtdata",),
@@ -41,7 +44,7 @@ _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 @dataclass(kw_only=True, frozen=True)
 class SourceConfig:
     """Source of sentence pairs: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``, ``parquet``,
-    ``tmx``, ``hub``, ``testset``, ``mtdata`` or ``sample``.
+    ``csv``, ``tmx``, ``po``, ``xliff``, ``hub``, ``testset``, ``mtdata`` or ``sample``.
     """
 
     src: str | None = None
@@ -56,9 +59,18 @@ class SourceConfig:
     columns."""
     parquet: str | None = None
     """Parquet file with the same columns as ``jsonl``."""
+    csv: str | None = None
+    """CSV file whose first row names its columns, as a spreadsheet writes it in UTF-8. Values are
+    separated by commas, semicolons or tabs, whichever the first line has most of."""
     tmx: str | None = None
     """Translation memory (TMX 1.1 to 1.4b) of two or more languages, plain or compressed. A
     language includes its variants: ``de`` also reads ``de-AT``. Formatting codes are dropped."""
+    po: str | None = None
+    """PO file of gettext. Its translated messages are pairs, except fuzzy ones. A file of the
+    reverse direction is turned round."""
+    xliff: str | None = None
+    """XLIFF file (1.2 or 2). Segments with a finished translation are pairs. A file of the reverse
+    direction is turned round."""
     hub: str | None = None
     """Dataset on the Hugging Face Hub, or a local copy of one."""
     testset: str | None = None

@@ -1,14 +1,14 @@
 """Reader of translation memories (TMX 1.1 to 1.4b), as a stream in bounded memory."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from xml.parsers import expat
 
 from transformer_mt import InputError
 from transformer_mt.config import SourceConfig
 from transformer_mt.config.languages import is_variant
-from transformer_mt.protocols import Pair
+from transformer_mt.protocols import Pair, ReadBlocks
 
 log = logging.getLogger(__name__)
 
@@ -17,10 +17,7 @@ _CODE = {"bpt", "ept", "it", "ph", "ut"}
 
 
 def read_tmx(
-    source: SourceConfig,
-    src_lang: str,
-    tgt_lang: str,
-    read_blocks: Callable[[str], Iterator[bytes]],
+    source: SourceConfig, src_lang: str, tgt_lang: str, read_blocks: ReadBlocks
 ) -> Iterator[Pair]:
     """Streams the units of a translation memory that have text in both languages.
 
@@ -41,7 +38,7 @@ class _Units:
         self._path, self._languages = path, languages
         self._sides = dict[str, int | None]()  # by language code; 0: source, 1: target
         self._pairs = list[Pair]()
-        self._num_units = self._num_incomplete = self._num_further = 0
+        self._num_units = self._num_incomplete = 0
         self._unit: list[str | None] = [None, None]  # both sides of the open <tu>
         self._side: int | None = None  # of the open <tuv>
         self._text = list[str]()  # of the open <seg>
@@ -62,7 +59,7 @@ class _Units:
         return pairs
 
     def report(self) -> None:
-        """Logs how many units and texts were not used."""
+        """Logs how many units were not used."""
         src, tgt = self._languages
         if self._num_units == self._num_incomplete:
             found = ", ".join(sorted(self._sides)[:20]) or "none"
@@ -70,11 +67,10 @@ class _Units:
                 f"{self._path}: none of its {self._num_units:,} units has text in both {src} and "
                 f"{tgt}; its languages: {found}; choose two with src_column and tgt_column"
             )
-        if self._num_incomplete or self._num_further:
+        if self._num_incomplete:
             log_once(
                 f"{self._path}: {self._num_incomplete:,} of {self._num_units:,} units have no text "
-                f"in {src} or in {tgt} and are skipped; {self._num_further:,} text(s) are "
-                "ignored, because their unit has another one in the same language"
+                f"in {src} or in {tgt} and are skipped"
             )
 
     def _error(self, message: str) -> InputError:
@@ -136,12 +132,8 @@ class _Units:
         self._parser.CharacterDataHandler = None
         assert self._side is not None
         text = one_line("".join(self._text))
-        if not text.strip():
-            return
-        if self._unit[self._side] is None:
+        if text.strip() and self._unit[self._side] is None:
             self._unit[self._side] = text
-        else:
-            self._num_further += 1
 
 
 def one_line(text: str) -> str:

@@ -339,7 +339,7 @@ def test_fingerprint_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert fingerprint(SourceConfig(src="a.en", tgt="./a.de")) == found
     os.utime(tmp_path / "a.de", ns=(0, 1))
     assert fingerprint(source) != found
-    for kind in ("tsv", "jsonl", "parquet", "tmx"):
+    for kind in ("tsv", "csv", "jsonl", "parquet", "tmx"):
         swapped = SourceConfig(**{kind: path}, src_column="2", tgt_column="1")
         assert fingerprint(SourceConfig(**{kind: path})) != fingerprint(swapped)
     with pytest.raises(FileNotFoundError, match=r"none\.tsv"):
