@@ -9,13 +9,11 @@ The commands as functions::
 """
 
 from importlib import import_module
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
-
-from transformer_mt.registries import EVALUATE_ROBUSTNESS
 
 if TYPE_CHECKING:
     from transformer_mt.cli.compose import compose as compose
+    from transformer_mt.decode.engines.torch_engine import TorchEngine as TorchEngine
     from transformer_mt.decode.translator import Translator as Translator
     from transformer_mt.errors import InputError as InputError
     from transformer_mt.evaluation.comparison import Evaluation as Evaluation
@@ -34,6 +32,7 @@ _MODULES = {
     "Evaluator": "jobs.evaluate",
     "InputError": "errors",
     "Score": "evaluation.scores",
+    "TorchEngine": "decode.engines.torch_engine",
     "Transformer": "model.transformer",
     "Translator": "decode.translator",
     "compose": "cli.compose",
@@ -42,13 +41,11 @@ _MODULES = {
     "train": "jobs.train",
     "translate": "jobs.translate",
 }
-__all__ = ["__version__", *_MODULES, "evaluate_robustness"]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use, because PyTorch takes seconds to import and `mt-train --help` needs none.
-    if name == "evaluate_robustness":
-        return resolve_name(EVALUATE_ROBUSTNESS)
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

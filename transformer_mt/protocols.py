@@ -13,7 +13,7 @@ from transformer_mt.config.checks import dotted
 from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
-    from transformer_mt import Evaluator, Translator
+    from transformer_mt import Evaluation, Translator
 
 
 class Pair(NamedTuple):
@@ -170,13 +170,22 @@ class SourceNoise(Protocol):
 
 
 class Report(Protocol):
-    """A report of ``mt-eval`` beside the scores, or in place of them (``REPORTS``)."""
+    """A page about an evaluation by ``mt-eval`` (``REPORT``)."""
 
-    def __call__(self, evaluator: "Evaluator", /) -> Iterator[str]:
-        """Writes the files that a job names; yields what to print, as soon as it is known.
+    def __call__(
+        self,
+        evaluation: "Evaluation",
+        /,
+        *,
+        facts: Mapping[str, str],
+        curves: Sequence[dict[str, Any]],
+    ) -> str:
+        """The page as HTML.
 
-        Raises:
-            InputError: As ``evaluate`` does.
+        Args:
+            evaluation: The scores.
+            facts: How they were obtained, by name.
+            curves: The records of the model's ``metrics.jsonl``; may be empty.
         """
 
 

@@ -9,9 +9,6 @@ implementation is its path.
 Registry = dict[str, str]
 """Name → path of its implementation."""
 
-EVALUATE_ROBUSTNESS = "transformer_mt.contrib.robustness.noise_scores:evaluate_robustness"
-"""The public function of this name, which ``contrib/`` implements."""
-
 ENGINES: Registry = {
     "torch": "transformer_mt.decode.engines.torch_engine:build",
     "ctranslate2": "transformer_mt.decode.engines.converted_models:build",
@@ -102,13 +99,8 @@ SOURCE_METRICS: Registry = {
 VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]}
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
 
-REPORTS: Registry = {
-    "robustness": "transformer_mt.contrib.robustness.noise_scores:show_robustness",
-    "report": "transformer_mt.contrib.report.reports:write_report",
-    "attention": "transformer_mt.contrib.report.reports:show_attention",
-}
-"""Settings of mt-eval that write files or print other scores, of which the first one given is
-called: ``protocols.Report``."""
+REPORT = "transformer_mt.contrib.report.pages:report_page"
+"""``report`` of mt-eval: a ``protocols.Report``."""
 
 CURVES = "transformer_mt.contrib.report.charts:curve_image"
 """The picture of the model card: a function of the records of ``metrics.jsonl`` that returns a PNG,

@@ -9,8 +9,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from transformer_mt import Evaluator
-from transformer_mt.config import EvaluateJob
+from transformer_mt import Translator
 from transformer_mt.contrib.report.attention import COLOURS, compute_attention, label
 from transformer_mt.training.metrics_log import read_records
 
@@ -24,8 +23,7 @@ options = parser.parse_args()
 records = read_records(options.run)
 train = [record for record in records if record["split"] == "train"]
 valid = [record for record in records if record["split"] == "valid"]
-job = EvaluateJob(model=str(options.run), attention=SENTENCE, attention_output=str(options.output))
-attention = compute_attention(Evaluator(job))
+attention = compute_attention(Translator.load(options.run, engine="torch"), SENTENCE)
 cross = attention.kinds[0]
 
 figure = Figure(figsize=(11.5, 4.2), layout="constrained")

@@ -29,6 +29,7 @@ MODULES: dict[str, Any] = {
     "mt-eval": "evaluate",
     "mt-export": "export",
 }
+CONTRIB = "transformer_mt.contrib."
 PAGES = [
     path
     for path in ROOT.rglob("*.md")
@@ -71,13 +72,16 @@ class Command:
 
 
 def commands(page: Path) -> list[Command]:
-    """The ``mt-…`` commands of a page that can be run as they stand."""
+    """The ``mt-…`` commands, and those of contrib, of a page that can be run as they stand."""
     result = []
     for code, shown in blocks(page, "bash"):
         lines = code.replace("\\\n", " ").splitlines()
         output = shown if len(lines) == 1 else ""
         for words in (shlex.split(line, comments=True) for line in lines):
-            if words and words[0] in MODULES and not {"-m", "…"}.intersection(words):
+            if words[:2] == ["python", "-m"]:
+                words = words[2:]
+            known = words and (words[0] in MODULES or words[0].startswith(CONTRIB))
+            if known and not {"-m", "…"}.intersection(words):
                 result.append(Command(page, words, output))
     return result
 
@@ -129,7 +133,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("reader")
     write_corpus(path)
     words = {word for command in COMMANDS.values() for word in command.words}
-    for run in {word.removeprefix("model=") for word in words if word.startswith("model=runs/")}:
+    runs = {word for word in words if re.fullmatch(r"(model=)?runs/[\w/]+", word)}
+    for run in {word.removeprefix("model=") for word in runs}:
         config = shutil.copytree(FIXTURE, path / run) / "config.yaml"
         text = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config.read_text("utf-8"))
         config.write_text(text, encoding="utf-8")
@@ -180,7 +185,8 @@ def run(command: Command, cwd: Path, out: Path, text: str = "") -> str:
     stdin.write_text(text)
     if "<" in command.words:
         stdin = cwd / command.words[command.words.index("<") + 1]
-    module = MODULES[command.words[0]]
+    program = command.words[0]
+    module = MODULES.get(program, [sys.executable, "-m", program])
     status, printed, err = Running(module, command.arguments, out, cwd, stdin).wait()
     assert status == 0, err
     return printed
@@ -191,8 +197,10 @@ def test_commands_run(command: Command, folder: Path, tmp_path: Path) -> None:
     run(command, folder, tmp_path / "run")
     for word in command.words:
         key, _, file = word.partition("=")
-        if key in ("output", "report", "attention_output"):
+        if key in ("output", "report"):
             assert (folder / file).exists()
+        elif command.words[0].startswith(CONTRIB) and word.endswith(".html"):
+            assert (folder / word).exists()
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS.values() if not runs_here(c)], ids=str)
@@ -213,7 +221,7 @@ def test_quick_start_prints_what_the_pages_show(quickstart: Path, tmp_path: Path
                 assert same(printed, shown, 0.5), f"{code}\n{printed}"
     checked = 0
     for number, command in enumerate(COMMANDS.values()):
-        if "model=runs/quickstart" in command.words and command.output:
+        if command.output and {"model=runs/quickstart", "runs/quickstart"} & {*command.words}:
             printed = run(command, quickstart, tmp_path / str(number))
             assert same(printed, command.output, 1), f"{command}\n{printed}"
             checked += 1

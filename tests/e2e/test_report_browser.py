@@ -10,8 +10,8 @@ import pytest
 import torch
 from support.browser import Browser, needs_browser
 
-from transformer_mt.contrib.report.attention import Attention, Weights
-from transformer_mt.contrib.report.pages import attention_page, report_page
+from transformer_mt.contrib.report.attention import Attention, Weights, page
+from transformer_mt.contrib.report.pages import report_page
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 
 pytestmark = needs_browser
@@ -82,8 +82,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "valid")
     ]
     path = tmp_path_factory.mktemp("page") / "report.html"
-    shown = attention(HOSTILE[1], HOSTILE[:5], ["<s>", *HOSTILE[2:5]])
-    path.write_text(report_page(found, curves=curves, attention=shown), encoding="utf-8")
+    path.write_text(report_page(found, curves=curves), encoding="utf-8")
     return path
 
 
@@ -120,14 +119,14 @@ def search(browser: Browser, text: str) -> list[int]:
 def test_report_renders_and_html_in_sentences_is_escaped(browser: Browser, report: Path) -> None:
     browser.emulate(width=1200)
     browser.open(report)
-    assert len(texts(browser, "h2")) == 6
+    assert len(texts(browser, "h2")) == 5
     sizes = texts(browser, "figure svg", "x.getBoundingClientRect().height")
     assert len(sizes) == 2 + 3
     assert min(sizes) > 50
     assert browser.run("document.title") == ", ".join(NAMES)
     assert texts(browser, "h1") == [", ".join(NAMES)]
     assert texts(browser, "img, a, iframe, object, link") == []
-    assert len(texts(browser, "script")) == 4  # two that run, and two of data
+    assert len(texts(browser, "script")) == 2  # one that runs, and one of data
     cells = texts(browser, "#sentences dl", "[...x.querySelectorAll('dd')].map(y => y.textContent)")
     assert [cell[:2] for cell in cells[: len(HOSTILE)]] == [[line, line] for line in HOSTILE]
     assert cells[0][2] == HOSTILE[0] + " needle"
@@ -162,10 +161,11 @@ def test_paging(browser: Browser, report: Path) -> None:
 
 def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
     src, tgt = ["▁It", "'s", "▁", "<b>", "</s>"], ["<s>", "▁Es", "▁ist", "</s>"]
-    shown_ = attention("It's <b>", src, tgt)
-    (tmp_path / "attention.html").write_text(attention_page(shown_), encoding="utf-8")
+    shown_ = attention(HOSTILE[1], src, tgt)
+    (tmp_path / "attention.html").write_text(page(shown_), encoding="utf-8")
     browser.emulate(width=1200)
     browser.open(tmp_path / "attention.html")
+    assert texts(browser, "main > p.text")[0] == HOSTILE[1]
     for number, kind in enumerate(shown_.kinds):
         choose(browser, "[data-choose=kind]", number)
         maps, queries, keys = kind.layers, kind.queries, kind.keys

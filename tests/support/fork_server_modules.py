@@ -10,7 +10,7 @@ for name in (
     "torch._dynamo",  # which the first optimizer of a process loads
     "torch.utils.tensorboard",
     "transformer_mt.cli.hydra_flags",
-    "transformer_mt.contrib.report.reports",
+    "transformer_mt.contrib.report.pages",
     "transformer_mt.contrib.robustness.noise_scores",
     "transformer_mt.jobs.evaluate",
     "transformer_mt.jobs.train",

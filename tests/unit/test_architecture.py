@@ -88,8 +88,12 @@ def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
             yield node.lineno, f"{node.value!r} belongs in transformer_mt/registries.py"
 
 
+OF_COMMANDS = ["cli.exit_status", "files", "progress_reporter"]
+"""What a command of contrib also uses: the boundary of errors, atomic outputs, and the log."""
+
+
 def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
-    """Imports of contrib beyond the public names, the settings and the registries' protocols.
+    """Imports of contrib beyond the public names, the settings, protocols and ``OF_COMMANDS``.
 
     The folders of contrib do not import each other.
     """
@@ -97,6 +101,7 @@ def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
         return
     public = [f"transformer_mt.{name}" for name in transformer_mt.__all__]
     public += ["transformer_mt.config", "transformer_mt.protocols"]
+    public += [f"transformer_mt.{name}" for name in OF_COMMANDS]
     own = ".".join(module.split(".")[:3])
     for line, name in imported_names(tree, package):
         if within(name, "transformer_mt") and not any(within(name, at) for at in [*public, own]):

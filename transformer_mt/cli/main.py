@@ -71,12 +71,13 @@ def translate(job: "TranslateJob") -> None:
 
 
 def evaluate(job: "EvaluateJob") -> None:
-    """Prints the scores of translations, or what the job asks for in place of them."""
-    from transformer_mt.jobs.evaluate import Evaluator
+    """Prints the scores of translations."""
+    from transformer_mt.evaluation.score_tables import to_json, to_text
+    from transformer_mt.jobs.evaluate import evaluate
 
     with log_to(prefix="mt-eval: "):
-        for text in Evaluator(job).run():
-            print(text, flush=True)
+        evaluation = evaluate(job)
+        print(to_json(evaluation) if job.format == "json" else to_text(evaluation))
 
 
 def export(job: "ExportJob") -> None:

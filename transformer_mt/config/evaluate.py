@@ -1,8 +1,6 @@
 """Settings of mt-eval."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import ClassVar
 
 from transformer_mt.config.checks import (
     Checked,
@@ -20,8 +18,6 @@ from transformer_mt.registries import ENGINES, METRICS, SOURCE_METRICS
 @dataclass(kw_only=True, frozen=True)
 class EvaluateJob(Checked):
     """Settings of ``mt-eval``: either a model folder, or hypotheses with references."""
-
-    outputs: ClassVar = ("report", "attention_output")  # settings of files to write
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``, whose own test set is translated and scored.
@@ -65,15 +61,8 @@ class EvaluateJob(Checked):
     compared or a report is written, otherwise 0."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
-    robustness: bool = False
-    """Also score the model with each kind of noise on all source lines. The kinds are those of
-    ``data.augment``; the metrics are bleu and chrf unless ``metrics`` is set."""
     report: str | None = None
     """Write an HTML report here: scores, charts, training curves and every sentence."""
-    attention: str | None = None
-    """Show the attention weights of the translation of this sentence."""
-    attention_output: str | None = None
-    """Write the attention weights here, as an HTML page (``.html``) or an image (``.png``)."""
     format: str = one_of("text", "json")
     """Print tables, or JSON."""
     device: str = one_of("auto", "cpu", "cuda")
@@ -95,19 +84,6 @@ class EvaluateJob(Checked):
         message = f"report: its charts show at most 5 systems, not {systems}"
         require(self.report is None or systems <= 5, message)
         self._check_test_set()
-        self._check_attention()
-        self._check_robustness()
-
-    def _check_robustness(self) -> None:
-        if not self.robustness:
-            return
-        require(bool(self.model), "robustness=true translates: set model=FOLDER, not hypotheses")
-        for key in ("report", "attention", "bootstrap"):
-            message = f"{key} cannot be used with robustness=true, which prints one table of scores"
-            require(getattr(self, key) is None, message)
-        for name in self.metrics or []:
-            message = f"metrics: {name} cannot be used with robustness=true"
-            require(name not in SOURCE_METRICS, message)
 
     def _check_test_set(self) -> None:
         for key in ("hypotheses", "references"):
@@ -152,21 +128,4 @@ class EvaluateJob(Checked):
         require(
             "comet" not in (self.metrics or []) or bool(self.source) or bool(self.testset),
             "metrics: comet also reads the source: set source=FILE",
-        )
-
-    def _check_attention(self) -> None:
-        output = self.attention_output
-        if self.attention is None:
-            message = 'attention_output needs a sentence: set attention="…"'
-            require(output is None, message)
-            return
-        require(bool(self.model), "attention needs a model: set model=FOLDER")
-        require(bool(self.attention.strip()), "attention is an empty sentence")
-        require(
-            output is not None or bool(self.report),
-            "attention needs an output: set attention_output=FILE or report=FILE",
-        )
-        require(
-            output is None or Path(output).suffix in (".html", ".png"),
-            f"attention_output={output} must end in .html, for a page, or .png, for an image",
         )

@@ -1,27 +1,27 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer_mt import files
 from transformer_mt.config import DataConfig, EvaluateJob
-from transformer_mt.config.checks import require
 from transformer_mt.config.languages import language_name
 from transformer_mt.config.translate import search_settings
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.tags import tag_names
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import UNTAGGED, Translation, Translator
+from transformer_mt.decode.translator import UNTAGGED, Translator
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import (
     Evaluation,
     ScoreSettings,
@@ -37,11 +37,8 @@ from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import Report
-from transformer_mt.registries import REPORTS, SOURCE_METRICS
+from transformer_mt.registries import REPORT, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
-
-if TYPE_CHECKING:
-    from transformer_mt.model.attention_maps import AttentionMaps
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +47,28 @@ _CHUNK_LINES = {"cpu": 256, "cuda": 16384}
 
 
 def evaluate(job: EvaluateJob) -> Evaluation:
-    """Scores a model on a test set, or files of translations; writes the files the job names.
+    """Scores a model on a test set, or files of translations; writes the report of the job, if any.
 
     Args:
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
 
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
-            a metric is not available here, or ``job.robustness`` is set (call
-            ``evaluate_robustness``).
+            or a metric is not available here.
     """
-    require(not job.robustness, "robustness=true: call evaluate_robustness instead of evaluate")
     evaluator = Evaluator(job)
-    for _ in evaluator.run():
-        pass
-    return evaluator.evaluate()
+    evaluation = evaluator.evaluate()
+    if job.report is not None:
+        report: Report = resolve_name(REPORT)
+        page = report(evaluation, facts=evaluator.facts, curves=evaluator.training_records)
+        with files.output(Path(job.report)) as place:
+            place.write_text(page, encoding="utf-8")
+        log.info("wrote %s", job.report)
+    return evaluation
 
 
 class Evaluator:
-    """An evaluation in steps: the model and the test set of a job, scores, and files.
+    """An evaluation in steps: the model and the test set of a job, and scores.
 
     Args:
         job: What to score.
@@ -80,7 +80,6 @@ class Evaluator:
 
     def __init__(self, job: EvaluateJob):
         self.job = job
-        self._evaluation: Evaluation | None = None
         given = {"hypotheses": job.hypotheses, "references": job.references}
         given["source"] = [] if job.source is None else [job.source]
         inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
@@ -94,34 +93,20 @@ class Evaluator:
                 step=job.step,
                 needs=["metrics=[ppl]"] if "ppl" in (job.metrics or []) else [],
             )
-        check_outputs({key: getattr(job, key) for key in job.outputs}, inputs)
+        check_outputs({"report": job.report}, inputs)
         if "comet" in (job.metrics or []):
             comet_command()
         self.translator: Translator | None = None
         if self._request is not None:
             self.translator = Translator.open(self._request, job.engine)
 
-    def run(self) -> Iterator[str]:
-        """Scores and reports what the job asks for; yields what there is to print."""
-        for key, path in REPORTS.items():
-            if getattr(self.job, key):
-                report: Report = resolve_name(path)
-                yield from report(self)
-                return
-        yield self.to_string(self.evaluate())
-
-    def evaluate(self, settings: ScoreSettings | None = None) -> Evaluation:
-        """Scores of the model or of the files, computed at the first call.
-
-        Args:
-            settings: Metrics and tests to compute; None: ``settings()``.
+    def evaluate(self) -> Evaluation:
+        """Scores of the model or of the files.
 
         Raises:
             InputError: As the function ``evaluate`` does.
         """
-        if self._evaluation is not None:
-            return self._evaluation
-        job, settings, test = self.job, settings or self.settings(), self.test
+        job, settings, test = self.job, self.settings(), self.test
         if job.metrics == ["ppl"] and not job.report:  # of the references alone
             (name,) = short_names([str(job.model)])
             system = System(name=name, hypotheses=[], scores=[], diagnostics=[])
@@ -139,7 +124,6 @@ class Evaluator:
         for system in evaluation.systems:
             for message in system.diagnostics:
                 log.warning("%s: %s", system.name, message)
-        self._evaluation = evaluation
         return evaluation
 
     def translate(self, lines: Sequence[str]) -> list[str]:
@@ -163,72 +147,50 @@ class Evaluator:
         """Scores of translations of the test set, by system, compared with the first."""
         return evaluate_systems(hypotheses, self.test, settings)
 
-    def settings(self, **defaults: Any) -> ScoreSettings:
-        """Metrics and tests to compute; what the job leaves open is taken from ``defaults``.
+    def settings(self, default_metrics: Sequence[str] | None = None) -> ScoreSettings:
+        """Metrics and tests to compute.
+
+        Args:
+            default_metrics: Metrics if the job names none; None: those of the target language.
 
         Raises:
             InputError: A metric needs a tokeniser that is not installed.
         """
-        job, several = self.job, len(self.job.hypotheses) > 1
-        chosen = {"bootstrap": 1000 * several} | defaults
-        for key in ("metrics", "bootstrap"):
-            if getattr(job, key) is not None:
-                chosen[key] = getattr(job, key)
-        if "metrics" in chosen:
-            chosen["metrics"] = [name for name in chosen["metrics"] if name not in SOURCE_METRICS]
+        job, names = self.job, default_metrics
+        if job.metrics is not None:
+            names = [name for name in job.metrics if name not in SOURCE_METRICS]
+        bootstrap = job.bootstrap
+        if bootstrap is None:
+            bootstrap = 1000 if len(job.hypotheses) > 1 or job.report else 0
         tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
         if self._data is not None:
             tgt_lang = tgt_lang or self._data.tgt_lang
-        settings = ScoreSettings(tgt_lang=tgt_lang, **chosen)
-        for name in settings.names:  # a missing tokeniser is reported before the work
+        settings = ScoreSettings(tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap)
+        charts = ["bleu"] if job.report else []
+        for name in {*settings.names, *charts}:  # a missing tokeniser is reported before the work
             settings.metric(name)
         return settings
 
-    def to_string(self, evaluation: Evaluation) -> str:
-        """The scores in the job's format."""
-        as_json = self.job.format == "json"
-        return score_tables.to_json(evaluation) if as_json else score_tables.to_text(evaluation)
-
-    def attention_maps(self, src: Sequence[int], translation: Translation) -> "AttentionMaps":
-        """Attention weights of the model for a sentence and its translation.
-
-        Args:
-            src: Token ids of the sentence, without an end symbol.
-            translation: One of its translations.
-        """
-        from transformer_mt.model.attention_maps import attention_maps  # loads PyTorch
-
-        assert self._request is not None
-        tokenizer = self._request.tokenizer
-        ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
-        src, tgt = [*src, EOS], [BOS, *(ids[piece] for piece in translation.pieces)]
-        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
-        return attention_maps(self._request.models[0], src, tgt, *pieces)
-
     @property
     def facts(self) -> dict[str, str]:
-        """Languages, search and engine in words, by name; empty without a model."""
+        """Command and date in words, by name; of a model also its languages, search and engine."""
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        facts = {"command": command, "date": f"{date.today()}"}
         if self._request is None or self.translator is None:
-            return {}
+            return facts
         languages = self._request.trained.data.languages(None)
         engine = self.translator.engine
         return {
             "languages": " → ".join(map(language_name, languages)),
             "search": self._request.config.in_words,
             "engine": f"{engine.name}, {engine.compute_type}",
+            **facts,
         }
 
     @property
     def training_records(self) -> list[dict[str, Any]]:
         """Records of the model's ``metrics.jsonl``, if there are any."""
         return [] if self._request is None else read_records(self._request.folder)
-
-    def write(self, key: str, content: bytes) -> None:
-        """Writes the file that a setting names, atomically; a pipe or a device directly."""
-        path = Path(getattr(self.job, key))
-        with files.output(path) as place:
-            place.write_bytes(content)
-        log.info("wrote %s", path)
 
     @cached_property
     def test(self) -> TestSet:

@@ -1,5 +1,6 @@
 """The weights of a sentence reach the page and the image as the model has them."""
 
+import sys
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -11,13 +12,13 @@ from matplotlib.image import imread
 from support.errors import input_error
 from support.model_folders import JOB, write_model
 
-from transformer_mt import Evaluator, model_folder
-from transformer_mt.config import EvaluateJob
+from transformer_mt import Translator, model_folder
 from transformer_mt.contrib.report.attention import (
     MAX_PIECES,
     Attention,
     compute_attention,
     image,
+    main,
     tiles,
     to_data,
 )
@@ -37,20 +38,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(model: Path, sentence: str) -> Evaluator:
-    settings = {"device": "cpu", "engine": "torch", "attention_output": "never.html"}
-    return Evaluator(EvaluateJob(model=str(model), attention=sentence, **settings))
+def opened(model: Path) -> Translator:
+    return Translator.load(model, device="cpu", engine="torch")
 
 
 def attend(model: Path, sentence: str = SENTENCE) -> Attention:
-    return compute_attention(opened(model, sentence))
+    return compute_attention(opened(model), sentence)
 
 
 def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     found = attend(model)
     network, tokenizer, _ = model_folder.load_model(model)
     (src,) = tokenizer.encode([SENTENCE])
-    ((best,),) = opened(model, SENTENCE).translator.translate_nbest([SENTENCE], 1)
+    ((best,),) = opened(model).translate_nbest([SENTENCE], 1)
     assert found.translation == best.text
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]
     src, tgt = [*src, EOS], [BOS, *tgt, EOS]
@@ -93,7 +93,47 @@ def test_image_has_a_heat_map_for_every_layer_and_head(
 def test_too_long_sentence_is_refused(model: Path) -> None:
     with input_error(rf"has \d+ pieces, but a heat map shows at most {MAX_PIECES}"):
         attend(model, "dog " * 201)
-    evaluator = opened(model, "dog " * 20)
-    evaluator.translator._max_source_tokens = 10
+    translator = opened(model)
+    translator._max_source_tokens = 10
     with input_error("too long for this model"):
-        compute_attention(evaluator)
+        compute_attention(translator, "dog " * 20)
+    with input_error("the sentence is empty"):
+        attend(model, " ")
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.png"])
+def test_the_command_prints_the_translation_and_writes_the_weights(
+    name: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / name
+    monkeypatch.setattr(sys, "argv", ["attention", str(model), SENTENCE, str(path)])
+    main()
+    assert capsys.readouterr() == (opened(model).translate([SENTENCE])[0] + "\n", "")
+    content = path.read_bytes()
+    is_image = content.startswith(b"\x89PNG")
+    assert is_image == (name == "a.png")
+    assert is_image or b"The dog didn&#39;t run &lt;b&gt;$x$&lt;/b&gt; ." in content
+
+
+def test_mistakes_on_the_command_line_are_one_line(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cases = [
+        ([str(model), "x", "a.pdf"], 2, "a.pdf must end in .html, for a page, or .png, for an im"),
+        ([str(tmp_path / "none"), "x", "a.html"], 1, f"no model folder {tmp_path / 'none'}"),
+        ([str(model), "x", "a.html", "--tag=<2xx>"], 1, "<2xx>"),
+    ]
+    for arguments, status, message in cases:
+        monkeypatch.setattr(sys, "argv", ["attention", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        assert (caught.value.code, out) == (status, "")
+        assert message in err.splitlines()[-1]

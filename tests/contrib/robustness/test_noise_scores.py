@@ -1,32 +1,34 @@
 """Noisy sources, the scores of a model on them, and their table, tag by tag."""
 
-from functools import partial
+import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from support.errors import input_error
 from support.evaluated_models import (
     REFERENCE,
     SOURCE,
-    Json,
     by_hand,
     reserve_tag,
-    scores_and_messages,
     write_lines,
     write_model,
 )
 from support.models import make_translator
 
-from transformer_mt import evaluate, evaluate_robustness, model_folder
-from transformer_mt.cli import main as commands
+from transformer_mt import model_folder
 from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.contrib.robustness.noise_scores import (
     CLEAN,
+    evaluate_robustness,
+    main,
     noisy_sources,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import TestSet
 
 
@@ -35,10 +37,20 @@ def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model")
 
 
+Run = Callable[..., tuple[str, str]]
+"""Runs the command with settings; returns what it prints, and its messages."""
+
+
 @pytest.fixture
-def scores(model: Path, capsys: pytest.CaptureFixture[str]) -> Json:
-    """The JSON that the command prints, and its messages."""
-    return partial(scores_and_messages, capsys, model=str(model), robustness=True)
+def run(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(**settings: Any) -> tuple[str, str]:
+        given = {"model": model, "device": "cpu", **settings}
+        arguments = [f"{key}={value}" for key, value in given.items()]
+        monkeypatch.setattr(sys, "argv", ["noise_scores", *arguments])
+        main()
+        return capsys.readouterr()
+
+    return run
 
 
 def test_tags_and_unknown_tags() -> None:
@@ -54,10 +66,11 @@ def test_tags_and_unknown_tags() -> None:
         assert lines[3] == ""
 
 
-def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json) -> None:
+def test_scores_are_those_of_each_noisy_source(model: Path, run: Run) -> None:
     network, tokenizer, job = model_folder.load_model(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    found, err = scores(engine="torch")
+    out, err = run(engine="torch", format="json")
+    found = json.loads(out)
     assert [row["noise"] for row in found] == ["clean", *NOISES]
     clean = by_hand(translator.translate(SOURCE), REFERENCE)
     assert err == ""
@@ -74,23 +87,36 @@ def test_robustness_is_the_score_of_each_noisy_source(model: Path, scores: Json)
             difference = pytest.approx(own - before, abs=2e-4) if noise else None
             assert score.get("difference") == difference
     assert found[1]["scores"][1]["difference"] != 0  # else this shows nothing
-    found, _ = scores(metrics=["ter"])
+    found = json.loads(run(metrics="[ter]", format="json")[0])
     assert {tuple(score["name"] for score in row["scores"]) for row in found} == {("TER",)}
 
 
-def test_robustness_is_one_table(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = evaluate_robustness(EvaluateJob(model=str(model), robustness=True))
-    commands.evaluate(EvaluateJob(model=str(model), robustness=True, device="cpu"))
-    with pytest.raises(InputError, match="call evaluate_robustness instead of evaluate"):
-        evaluate(EvaluateJob(model=str(model), robustness=True))
-    assert capsys.readouterr().out == f"{rows.to_text()}\n"
+def test_the_command_prints_one_table(model: Path, run: Run) -> None:
+    rows = evaluate_robustness(EvaluateJob(model=str(model)))
+    assert run() == (f"{rows.to_text()}\n", "")
 
 
-def test_robustness_counts_the_lines_of_each_tag(model: Path, tmp_path: Path, scores: Json) -> None:
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": None, "hypotheses": ["a"], "references": ["b"]}, "set model=FOLDER: noise is"),
+        ({"report": "x.html"}, "report is for mt-eval only"),
+        ({"bootstrap": 0}, "bootstrap is for mt-eval only"),
+        ({"metrics": ["bleu", "ppl"]}, "metrics: ppl is for mt-eval only"),
+    ],
+)
+def test_what_the_table_does_not_show_is_refused(
+    model: Path, settings: dict[str, Any], message: str
+) -> None:
+    with input_error(message):
+        evaluate_robustness(EvaluateJob(**{"model": str(model), **settings}))
+
+
+def test_the_lines_of_each_tag_are_counted(model: Path, tmp_path: Path, run: Run) -> None:
     reserve_tag(model, "<2en>")
     lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
     source, reference = write_lines(tmp_path / "tagged", lines), str(tmp_path / "ref")
-    found, _ = scores(source=source, references=[reference])
+    found = json.loads(run(source=source, references=f"[{reference}]", format="json")[0])
     assert [row["noise"] for row in found] == ["clean", *NOISES] * 2
     counts = {
         row["scores"][0].get("tag", ""): (row["changed"], row["scores"][0]["segments"])

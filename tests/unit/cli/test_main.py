@@ -191,9 +191,9 @@ def test_a_text_is_what_was_typed(run: Run) -> None:
         argv = [f"model={text}", f"input={text}", f"output={text}"]
         assert run("translate", *argv, job=jobs.append) == (0, "", "")
     assert [(job.model, job.input, job.output) for job in jobs] == [(text,) * 3 for text in TEXTS]
-    argv = ["model=x", "attention='It\\'s quoted, for Hydra'", "attention_output=a.png"]
+    argv = ["model=x", "report='It\\'s quoted, for Hydra'"]
     assert run("evaluate", *argv, job=jobs.append)[0] == 0
-    assert jobs[-1].attention == "It's quoted, for Hydra"
+    assert jobs[-1].report == "It's quoted, for Hydra"
     assert run("translate", "model=x", "input=null", job=jobs.append)[0] == 0
     assert jobs[-1].input is None
 

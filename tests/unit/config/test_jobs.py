@@ -71,14 +71,6 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"model": "x", "hypotheses": [], "source": "y", "subset": "test"}, "subset=test is one"),
         ({"model": "x"}, "set either model=FOLDER"),
         ({**MODEL, "references": ["b"]}, "a model's test set needs both source=FILE"),
-        ({"robustness": True}, "robustness=true translates: set model=FOLDER, not hypotheses"),
-        ({"robustness": True, **MODEL, "report": "x"}, "report cannot be used with robustness"),
-        ({"robustness": True, **MODEL, "metrics": ["ppl"]}, "metrics: ppl cannot be used with rob"),
-        ({"attention": "x", "report": "x.html"}, "attention needs a model"),
-        ({"attention_output": "x.png"}, "attention_output needs a sentence"),
-        ({**MODEL, "attention": " "}, "empty sentence"),
-        ({**MODEL, "attention": "x"}, "needs an output"),
-        ({**MODEL, "attention": "x", "attention_output": "a.pdf"}, "must end in .html, for a page"),
     ],
 )
 def test_evaluation(settings: dict[str, Any], message: str) -> None:

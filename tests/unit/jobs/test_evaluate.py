@@ -32,13 +32,11 @@ from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, SourceConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.translator import Translator
-from transformer_mt.errors import InputError
 from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet
 from transformer_mt.evaluation.scores import to_json
 from transformer_mt.jobs import evaluate as evaluate_job
 from transformer_mt.jobs.evaluate import Evaluator
-from transformer_mt.jobs.line_processor import check_outputs
 
 GOOD = [
     "Zwei Männer sind im Freien, oder?",
@@ -288,9 +286,3 @@ def test_what_is_read_is_not_overwritten(folder: Path, error: Error) -> None:
         message = f"report={report} would overwrite the file of {key}: choose another file"
         assert error(**files, report=report) == message
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_outputs_must_be_different_files(folder: Path) -> None:
-    message = "attention_output=.*/x.html would overwrite the file of report"
-    with pytest.raises(InputError, match=message):
-        check_outputs({"report": "x.html", "attention_output": f"{folder}/x.html"}, [])

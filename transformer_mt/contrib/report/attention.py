@@ -1,8 +1,13 @@
-"""Attention weights of one sentence and its translation, as page data and as an image."""
+"""Shows the attention weights of a model for a sentence and its translation, as a page or an image.
 
+python -m transformer_mt.contrib.report.attention runs/mine "A sentence." attention.html
+"""
+
+import argparse
 import io
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -12,7 +17,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from transformer_mt import Evaluator, InputError
+from transformer_mt import InputError, TorchEngine, Translator
+from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.contrib.report.pages import render
+from transformer_mt.files import output
 
 MAX_PIECES = 200
 """Maximum number of pieces in a heat map."""
@@ -53,28 +61,40 @@ class Attention:
     kinds: list[Weights]
 
 
-def compute_attention(evaluator: Evaluator) -> Attention:
-    """The translation of the job's sentence, with the attention weights of the model.
+def compute_attention(translator: Translator, sentence: str) -> Attention:
+    """The best translation of a sentence, with the attention weights of the model.
+
+    Args:
+        translator: Of the PyTorch engine: ``Translator.load(FOLDER, engine="torch")``.
+        sentence: May start with a tag.
 
     Raises:
-        InputError: The sentence is too long for a heat map or for the model.
+        InputError: The sentence is empty, or too long for a heat map or for the model.
     """
-    job, translator = evaluator.job, evaluator.translator
-    assert translator is not None
-    assert job.attention is not None
-    (sentence,) = translator.with_tag([job.attention], job.tag)
-    (src,) = translator.tokenizer.encode_sources([sentence], translator.normalizer)
+    engine, tokenizer = translator.engine, translator.tokenizer
+    assert isinstance(engine, TorchEngine)
+    (src,) = tokenizer.encode_sources([sentence], translator.normalizer)
+    if not src:
+        raise InputError("the sentence is empty")
     if len(src) > MAX_PIECES:
         raise InputError(
-            f"attention: the sentence has {len(src)} pieces, but a heat map shows at most "
-            f"{MAX_PIECES}: use a shorter sentence"
+            f"the sentence has {len(src)} pieces, but a heat map shows at most {MAX_PIECES}: use a "
+            "shorter sentence"
         )
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
-        raise InputError("attention: the sentence is too long for this model: use a shorter one")
-    maps = evaluator.attention_maps(src, best)
+        raise InputError("the sentence is too long for this model: use a shorter one")
+    ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
+    tgt = [ids[piece] for piece in best.pieces[:-1]]  # without the end symbol
+    maps = engine.attention_maps(src, tgt, tokenizer)
     kinds = [Weights(name, axis, *maps.layers(kind)) for kind, (name, axis) in _KINDS.items()]
     return Attention(sentence, best.text, kinds)
+
+
+def page(attention: Attention) -> str:
+    """The weights as an interactive HTML page."""
+    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
+    return render("attention.html", "attention.js", **values)
 
 
 def to_data(attention: Attention) -> dict[str, Any]:
@@ -152,3 +172,31 @@ def _ticks(pieces: list[str], maps: int) -> tuple[list[int], list[str]]:
 def label(piece: str) -> str:
     """A piece without the mark of a word's beginning, which would look like a line of the axis."""
     return piece.replace("▁", " ").strip() or "␣"
+
+
+def main() -> None:
+    """Writes the page or the image, and prints the translation."""
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer_mt.contrib.report.attention",
+        description="Shows the attention weights of a model, as a page or an image.",
+    )
+    parser.add_argument("model", help="model folder, or hf://ORG/NAME")
+    parser.add_argument("sentence", help="sentence that is translated")
+    parser.add_argument("output", type=Path, help="a page (.html) or an image (.png) to write")
+    parser.add_argument("--tag", help="tag of the sentence, such as <2de>")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    options = parser.parse_args()
+    if options.output.suffix not in (".html", ".png"):
+        parser.error(f"{options.output} must end in .html, for a page, or .png, for an image")
+    with exit_status("attention"):
+        translator = Translator.load(options.model, engine="torch", device=options.device)
+        (sentence,) = translator.with_tag([options.sentence], options.tag)
+        attention = compute_attention(translator, sentence)
+        is_page = options.output.suffix == ".html"
+        with output(options.output) as place:
+            place.write_bytes(page(attention).encode() if is_page else image(attention))
+        print(attention.translation)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
-"""The pages of ``mt-eval``: the HTML report and the attention page.
+"""The HTML report of ``mt-eval``, and how each page is made from its template.
 
-Each is one file that needs no network and no server.
+A page is one file that needs no network and no server.
 
 The templates escape text from files, and the scripts insert it as text only. The page's content
 security policy allows only these scripts to run, and nothing to be loaded.
@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from transformer_mt import Evaluation
 from transformer_mt.contrib.report import charts
-from transformer_mt.contrib.report.attention import Attention, to_data
 
 DIFFERENCES = 30
 """Number of sentences shown with marked differences; all others can be searched and sorted."""
@@ -37,7 +36,6 @@ def report_page(
     *,
     facts: Mapping[str, str] | None = None,
     curves: Sequence[dict[str, Any]] = (),
-    attention: Attention | None = None,
 ) -> str:
     """The report of at most five systems, the colours of a chart.
 
@@ -45,7 +43,6 @@ def report_page(
         evaluation: The scores.
         facts: How they were obtained, by name; ``languages`` is in the title.
         curves: The records of a run's ``metrics.jsonl``.
-        attention: Weights to show.
     """
     systems = evaluation.systems
     letters = ascii_uppercase[: len(systems)]
@@ -61,9 +58,9 @@ def report_page(
         ]
         for s in systems
     ]
-    return _render(
+    return render(
         "report.html",
-        ["sentences.js"] if attention is None else ["sentences.js", "attention.js"],
+        "sentences.js",
         title=", ".join(system.name for system in systems) + languages,
         facts=facts,
         evaluation=evaluation,
@@ -74,21 +71,14 @@ def report_page(
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, letters, scores),
         sentences=_sentences(evaluation, letters, scores),
-        attention=attention,
-        weights=None if attention is None else to_data(attention),
     )
 
 
-def attention_page(attention: Attention) -> str:
-    """The page of one sentence's attention weights."""
-    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
-    return _render("attention.html", ["attention.js"], **values)
-
-
-def _render(template: str, scripts: list[str], **values: Any) -> str:
+def render(template: str, script: str, **values: Any) -> str:
+    """A page from a template and the one script that may run in it, files of ``templates/``."""
     folder = resources.files("transformer_mt.contrib.report") / "templates"
-    texts = [(folder / name).read_text(encoding="utf-8") for name in scripts]
-    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    text = (folder / script).read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     environment = Environment(
         loader=PackageLoader("transformer_mt.contrib.report"),
         autoescape=True,
@@ -99,8 +89,8 @@ def _render(template: str, scripts: list[str], **values: Any) -> str:
     # tojson escapes <, >, & and ' despite these options: no text can end its script element.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
     return environment.get_template(template).render(
-        scripts=texts,
-        policy=" ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests),
+        script=text,
+        policy=f"'sha256-{digest}'",
         **values,
     )
 

@@ -1,6 +1,6 @@
 """Noise as users type it: capitals, missing final marks, other quotes, typing errors, blanks.
 
-Training adds it to some sources (``data.augment``), ``mt-eval robustness=true`` to all lines of a
+Training adds it to some sources (``data.augment``), ``noise_scores`` to all lines of a
 test set. Each function maps a text without its tag to a text; it adds no line break and leaves no
 text empty. None depends on the language.
 """

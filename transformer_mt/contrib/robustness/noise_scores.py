@@ -1,16 +1,23 @@
-"""Scores of a model under noise: the test set as it is, and with each kind on all source lines."""
+"""Scores a model under noise: on the test set as it is, and with each kind on all source lines.
 
+python -m transformer_mt.contrib.robustness.noise_scores model=runs/mine
+"""
+
+import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
 import numpy as np
 from tabulate import tabulate
 
-from transformer_mt import Evaluator, Score
+from transformer_mt import Evaluator, Score, compose
+from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import EvaluateJob
+from transformer_mt.config.checks import require
 from transformer_mt.contrib.robustness.noise import NOISES
+from transformer_mt.progress_reporter import log_to
 
 METRICS = ("bleu", "chrf")
 """Default metrics."""
@@ -66,22 +73,21 @@ class NoiseTable(list[NoiseScores]):
 
 
 def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
-    """Scores a model on its test set as it is and with noise (``robustness=true``), tag by tag.
+    """Scores the model of a job on its test set as it is and with noise, tag by tag.
+
+    Args:
+        job: As for ``evaluate``. Metrics that read the source, intervals and a report do not exist.
 
     Raises:
-        InputError: As ``evaluate`` does.
+        InputError: As ``evaluate`` does, or the job has no model or asks for one of these.
     """
-    return _score(Evaluator(replace(job, robustness=True)))  # which is checked
-
-
-def show_robustness(evaluator: Evaluator) -> Iterator[str]:
-    """Scores the job's model with noise, too: a ``Report``."""
-    table = _score(evaluator)
-    yield table.to_json() if evaluator.job.format == "json" else table.to_text()
-
-
-def _score(evaluator: Evaluator) -> NoiseTable:
-    settings = evaluator.settings(metrics=METRICS)
+    require(job.model is not None, "set model=FOLDER: noise is added to what a model translates")
+    for key in ("bootstrap", "report"):
+        require(getattr(job, key) is None, f"{key} is for mt-eval only")
+    evaluator = Evaluator(job)
+    settings = evaluator.settings(METRICS)
+    for name in job.metrics or []:
+        require(name in settings.names, f"metrics: {name} is for mt-eval only")
     lines = evaluator.test.split_source()
     sources = noisy_sources(lines)
     distinct = list(dict.fromkeys(chain.from_iterable(sources.values())))
@@ -127,3 +133,22 @@ def _line(tag: str, text: str) -> str:
 def _cell(score: Score) -> str:
     difference = "" if score.difference is None else f" ({score.difference:+.2f})"
     return f"{score.score:.2f}{difference}"
+
+
+def main() -> None:
+    """Prints the scores."""
+    parser = argparse.ArgumentParser(
+        prog="python -m transformer_mt.contrib.robustness.noise_scores",
+        description="Scores a model on its test set as it is, and with each kind of noise.",
+    )
+    setting = "as of mt-eval: model=FOLDER, and any of testset, subset, metrics, format, …"
+    parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help=setting)
+    settings = parser.parse_args().settings
+    with exit_status("noise_scores"), log_to(prefix="noise_scores: "):
+        job = compose(settings, "evaluate")
+        table = evaluate_robustness(job)
+        print(table.to_json() if job.format == "json" else table.to_text())
+
+
+if __name__ == "__main__":
+    main()

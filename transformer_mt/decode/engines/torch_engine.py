@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
-from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
     CPU_BATCH_TOKENS,
     NAN_MESSAGE,
@@ -28,7 +28,7 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import ConstrainedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.model.attention_maps import cross_attention_maps
+from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, cross_attention_maps
 from transformer_mt.model.transformer import Transformer, for_inference
 
 _LOGIT_ROWS = 1024
@@ -218,6 +218,17 @@ class TorchEngine:
             ]
 
         return map_batches(align, [max(map(len, pair)) + 1 for pair in pairs], self._batch_tokens)
+
+    def attention_maps(
+        self, source: Sequence[int], target: Sequence[int], tokenizer: Tokenizer
+    ) -> AttentionMaps:
+        """The first model's attention weights for a sentence and its translation, as token ids.
+
+        Neither has an end symbol; ``tokenizer`` is the model's.
+        """
+        src, tgt = [*source, EOS], [BOS, *target, EOS]
+        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
+        return attention_maps(self.models[0], src, tgt, *pieces)
 
 
 def gpu_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
