@@ -9,7 +9,7 @@ for name in (
     "support.training_runs",
     "torch._dynamo",  # which the first optimizer of a process loads
     "torch.utils.tensorboard",
-    "transformer_mt.cli.hydra_flags",
+    "transformer_mt.cli.command_line",
     "transformer_mt.contrib.report.pages",
     "transformer_mt.contrib.robustness.noise_scores",
     "transformer_mt.jobs.evaluate",

@@ -1,5 +1,6 @@
 """Ctrl-C at the entry points, while the libraries load."""
 
+import importlib
 import subprocess
 import sys
 
@@ -60,3 +61,8 @@ def test_commands_by_name_of_the_package() -> None:
         done = python(*module, *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("usage: python -m transformer_mt.cli train|translate|")
+
+
+def test_the_server_of_forked_commands_imports_all_that_it_names() -> None:
+    """It goes on without a module that is missing, and without those after it."""
+    importlib.import_module("support.fork_server_modules")
