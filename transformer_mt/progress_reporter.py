@@ -74,7 +74,6 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
         action: Past participle of what is done with them.
         done: Number of items done by an earlier attempt.
         total: Number of all items; None if it is not known.
-        visible: Whether anything is reported.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
         *,
         done: int = 0,
         total: int | None = None,
-        visible: bool = True,
     ):
         from tqdm import tqdm  # which --help does not need
 
@@ -94,7 +92,6 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
         self._bar = tqdm(
             total=total,
             initial=done,
-            disable=not visible,
             bar_format=text + " {bar}" * (on_terminal and total is not None),
             file=sys.stderr if on_terminal else _LogLines(),
             dynamic_ncols=on_terminal,
