@@ -35,6 +35,9 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     drop_odd_words: bool = False
     """Drop pairs with a mean word length below 1.5 or above 20 characters. Applies to languages
     that put spaces between words."""
+    drop_digit_mismatch: bool = False
+    """Drop pairs whose sides have different numbers in digits. Separators of thousands and decimals
+    are ignored: 1,234.5 is 1.234,5."""
     min_script_share: float | None = number(None, at_least=0, at_most=1)
     """Drop pairs with a smaller share of letters in the script of their language. 0 to 1; null: not
     checked."""

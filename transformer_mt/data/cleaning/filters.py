@@ -10,6 +10,7 @@ To add a filter: its settings in ``CleaningConfig``, its function, and its entry
 import hashlib
 import html
 import re
+import unicodedata
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import cache
@@ -123,6 +124,34 @@ def repetitive(text: str) -> bool:
     return False
 
 
+_DIGIT = re.compile(r"\d")  # of any script
+# Thousands: 1,234 or 1.234 or 1 234 or 1'234, and 12,34,567 of India; not 2012 300.
+_GROUPED = re.compile(
+    r"(?<!\d)\d{1,3}(?:[.,'’٬ \xa0\u2009\u202f]\d{2,3})*[.,'’٬ \xa0\u2009\u202f]\d{3}(?!\d)"
+)
+
+
+def numbers(text: str) -> list[str]:
+    """Runs of digits of a text, sorted, without leading zeros and separators of thousands.
+
+    A decimal point or comma separates two runs: 1,234.5 and 1.234,5 both are ``["1234", "5"]``.
+    """
+    if not _DIGIT.search(text):
+        return []
+    text = _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
+    if not text.isascii():
+        text = _DIGIT.sub(lambda match: str(unicodedata.digit(match[0])), text)
+    return sorted(run.lstrip("0") for run in re.findall(r"\d+", text))
+
+
+def digit_mismatch(src: str, tgt: str) -> bool:
+    """Whether the numbers that are written in digits differ.
+
+    A number that one side spells out is a difference, and so are 9 pm and 21 Uhr.
+    """
+    return numbers(src) != numbers(tgt)
+
+
 def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
     """The mean length of the words, in characters, is out of bounds.
 
@@ -232,6 +261,7 @@ FILTERS = (
     Filter("word_length", ("drop_odd_words",), side=word_length),
     Filter("script", ("min_script_share",), side=wrong_script),
     Filter("identical", ("drop_identical",), both=lambda *_: identical),
+    Filter("digit_mismatch", ("drop_digit_mismatch",), both=lambda *_: digit_mismatch),
     Filter("language", ("min_language_probability",), side=wrong_language),
     Filter("length", ("max_tokens",)),
     Filter("length_ratio", ("max_ratio",)),

@@ -17,7 +17,10 @@ BAD = {
     "word_length": ("a b c d", "a b c d"),
     "script": ("это всё", "это всё"),
     "identical": ("the same", "The Same!"),
+    "digit_mismatch": ("about 12 men", "etwa 13 Männer"),
 }
+PAIRS = ("identical", "digit_mismatch")
+"""Filters that compare the sides."""
 
 
 def cleaner_of(config: CleaningConfig, src_lang: str = "en", tgt_lang: str = "de") -> Cleaner:
@@ -26,7 +29,7 @@ def cleaner_of(config: CleaningConfig, src_lang: str = "en", tgt_lang: str = "de
 
 @pytest.fixture
 def strict() -> Cleaner:
-    names = ("garbled", "markup", "identical", "repetitive", "odd_words")
+    names = ("garbled", "markup", "identical", "repetitive", "odd_words", "digit_mismatch")
     switches = {f"drop_{name}": True for name in names}
     return cleaner_of(CleaningConfig(**switches, min_script_share=0.5))
 
@@ -38,7 +41,7 @@ def test_a_pair_counts_for_the_first_filter_that_drops_it(strict: Cleaner) -> No
 
 
 def test_one_bad_side_is_enough(strict: Cleaner) -> None:
-    bad_sides = {name: BAD[name][0] for name in BAD if name != "identical"}
+    bad_sides = {name: BAD[name][0] for name in BAD if name not in PAIRS}
     for name, bad in (bad_sides | {"repetitive": "so so so so"}).items():
         assert strict.check_text("good", bad) == name  # good in both languages
         assert strict.check_text(bad, "good") == name

@@ -48,6 +48,7 @@ def test_good_pairs_stay(name: str) -> None:
         drops = standard(lang)[name]
         assert [text for pair in GOOD for text in pair if drops(text)] == []
     assert [pair for pair in GOOD if filters.identical(*pair)] == []
+    assert [pair for pair in GOOD if filters.digit_mismatch(*pair)] == []
 
 
 @pytest.mark.parametrize(
@@ -103,6 +104,29 @@ def test_filters_of_one_side(name: str, text: str, expected: bool) -> None:
 def test_identical(src: str, tgt: str, expected: bool) -> None:
     assert filters.identical(src, tgt) is expected
     assert filters.identical(tgt, src) is expected
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("It costs $1,234.50.", "Es kostet 1.234,50 $.", False),
+        ("10,000 or 10000", "10 000 oder 10\xa0000", False),
+        ("1,234,567", "1'234'567", False),
+        ("12,34,567 rupees", "1,234,567 Rupien", False),  # of India
+        ("0.125 and 3.14", "3,14 und 0,125", False),
+        ("May 3, 2012, at 08:30", "am 3. Mai 2012 um 8.30 Uhr", False),
+        ("in 2012 300 people", "2012 waren es 300", False),  # not one number
+        ("٣٫١٤ و ١٢٬٣٤٥", "3.14 and 12,345", False),
+        ("5 km² in ½ h", "5 Quadratkilometer in 30 min", True),
+        ("12 of 12", "12", True),
+        ("a 7", "b 7" + 5000 * "7", True),
+        ("at 9 pm", "um 21 Uhr", True),
+        ("Five men", "5 Männer", True),
+    ],
+)
+def test_digit_mismatch(src: str, tgt: str, expected: bool) -> None:
+    assert filters.digit_mismatch(src, tgt) is expected
+    assert filters.digit_mismatch(tgt, src) is expected
 
 
 def test_repetition_is_of_words_or_phrases_in_a_row() -> None:
