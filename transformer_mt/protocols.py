@@ -154,18 +154,18 @@ class Document(Protocol):
         """The document with translations of its lines."""
 
 
-class SourceNoise(Protocol):
-    """Noise on some of the training sources (``SOURCE_NOISE``)."""
+class PairNoise(Protocol):
+    """Noise on some of the training pairs (``PAIR_NOISE``)."""
 
-    def __call__(self, rng: np.random.Generator, /) -> Callable[[str], str] | None:
-        """Draws what becomes of a source: None if it stays as it is.
+    def __call__(self, pair: Pair, rng: np.random.Generator, /) -> Pair:
+        """Draws what becomes of a pair: the same pair, or one with noise.
 
         Args:
+            pair: A training pair, without the tag of its source.
             rng: A random number generator of its own.
 
         Returns:
-            A function that maps its text, without its tag, to one line with noise, which is not
-            empty unless the text is.
+            Two lines, neither of which is empty unless the given one is.
         """
 
 

@@ -15,8 +15,8 @@ ENGINES: Registry = {
 }
 """``engine``: functions that build an ``Engine`` from an ``EngineRequest``."""
 
-SOURCE_NOISE = "transformer_mt.contrib.robustness.noise:STANDARD"
-"""``data.augment=standard``: a ``protocols.SourceNoise``."""
+PAIR_NOISE = "transformer_mt.contrib.robustness.noise:STANDARD"
+"""``data.augment=standard``: a ``protocols.PairNoise``."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",

@@ -64,12 +64,14 @@ REPORT = "cleaning.json"
 
 _TEXT_VERSION = 4
 """Version of the reading and cleaning of text; it is part of the cache keys."""
+_NOISE_VERSION = 2
+"""Version of ``data.augment``; it is part of the cache keys of what has noise."""
 
 _VOCABULARY_PAIRS = 1_000_000
 """Maximum number of pairs that a vocabulary is learned from: SentencePiece's trainer holds their
 text and, for BPE, the places of all pairs of symbols in memory."""
 _VOCABULARY_SEED = 1
-"""Seed of their sample: runs with different ``train.seed`` share a vocabulary."""
+"""Seed of their sample and noise: runs with different ``train.seed`` share a vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class _Preparation:
         of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
         self._filters = {name: getattr(data.cleaning, name) for name in of_text}
         self._held_out = list(held_out.sizes(data).items())
+        self._noise = [] if data.augment == "none" else [data.augment, _NOISE_VERSION]
 
     def _local_data(self) -> DataConfig:
         local = local_sources(self._data.train, self._data, self._cache_dir)
@@ -190,7 +193,7 @@ class _Preparation:
         config = self._job.tokenizer
         irrelevant = ("sampling", "joint") if config.joint else ("sampling",)
         settings = {k: v for k, v in asdict(config).items() if k not in irrelevant}
-        key = cache.key(self._text, self._filters, settings, *self._held_out)
+        key = cache.key(self._text, self._filters, settings, *self._held_out, *self._noise)
         entry = self._cache_dir / f"tokenizer-{key}"
 
         def learn(to: Path) -> None:
@@ -222,8 +225,8 @@ class _Preparation:
         data, sampling, seed = self._data, self._job.tokenizer.sampling, self._job.train.seed
         cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
         settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
-        if data.augment != "none" or sampling > 0:
-            settings.append([data.augment, sampling, data.copies, seed])
+        if self._noise or sampling > 0:
+            settings.append([self._noise, sampling, data.copies, seed])
         key = cache.key(self._text, token_store.FORMAT, settings)
         entry = self._cache_dir / f"corpus-{key}"
 
@@ -274,10 +277,14 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
     """Learns a vocabulary from the pairs of which no side has a hash in ``excluded``."""
     log.info("learning a vocabulary of %d pieces", job.tokenizer.vocab_size)
     data = job.data
-    pairs = ((chunk.source, pair) for chunk in read_chunks(data, "read") for pair in chunk.pairs)
+    pairs = (
+        (chunk.source, row, pair)
+        for chunk in read_chunks(data, "read")
+        for row, pair in enumerate(chunk.pairs, chunk.first_row)
+    )
     sample = reservoir_sample(pairs, _VOCABULARY_PAIRS, _VOCABULARY_SEED)
     parts = [sample[i : i + CHUNK_PAIRS] for i in range(0, len(sample), CHUNK_PAIRS)]
-    clean = partial(clean_text, data, excluded)
+    clean = partial(clean_text, data, excluded, _VOCABULARY_SEED)
     names = [run_layout.TOKENIZER] if job.tokenizer.joint else run_layout.SIDE_TOKENIZERS
     texts = [folder / f"{name}.text" for name in names]
     with ExitStack() as stack:

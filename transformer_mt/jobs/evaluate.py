@@ -143,9 +143,21 @@ class Evaluator:
                 progress.update(start + len(chunk))
         return translations
 
-    def score(self, hypotheses: Mapping[str, Sequence[str]], settings: ScoreSettings) -> Evaluation:
-        """Scores of translations of the test set, by system, compared with the first."""
-        return evaluate_systems(hypotheses, self.test, settings)
+    def score(
+        self,
+        hypotheses: Mapping[str, Sequence[str]],
+        settings: ScoreSettings,
+        references: Mapping[str, Sequence[str]] | None = None,
+    ) -> Evaluation:
+        """Scores of translations of the test set, by system, compared with the first.
+
+        Args:
+            hypotheses: The translations, by the path of their file or model.
+            settings: Metrics and tests.
+            references: References in the place of those of the test set.
+        """
+        test = replace(self.test, references=references) if references else self.test
+        return evaluate_systems(hypotheses, test, settings)
 
     def settings(self, default_metrics: Sequence[str] | None = None) -> ScoreSettings:
         """Metrics and tests to compute.

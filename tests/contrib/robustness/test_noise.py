@@ -20,30 +20,39 @@ from transformer_mt.contrib.robustness.noise import (
     typographic_quotes,
     upper_case,
 )
+from transformer_mt.protocols import Pair, PairNoise
 
 WORDS = ["a", "Männer", '"no."', "don't", "...", "3.5", "I", "猫が好き。", "ß", "(so)", "\xa0"]
 TEXTS = st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join)
 
 
-def rng(seed: int = 0) -> np.random.Generator:
-    return np.random.default_rng(seed)
+BOTH_SIDES = ["upper_case", "title_case", "no_final_punctuation"]
+
+
+def add(noise: PairNoise, src: str, tgt: str = "", seed: int = 0) -> Pair:
+    return noise(Pair(src, tgt), np.random.default_rng(seed))
 
 
 def test_the_mix_has_a_rate_of_every_kind() -> None:
-    assert list(STANDARD.rates) == list(NOISES) == [noise.__name__ for noise in NOISES.values()]
+    names = [getattr(noise, "__name__", "") for noise in NOISES.values()]
+    assert list(STANDARD.rates) == list(NOISES) == names
     stay = math.prod(1 - rate for rate in STANDARD.rates.values())
-    drawn = [STANDARD(rng(seed)) for seed in range(2000)]
-    assert drawn.count(None) / len(drawn) == pytest.approx(stay, abs=0.03)
-    assert 1 - stay == pytest.approx(0.2, abs=0.02)
+    given = Pair('it is a "very" long way .', "es ist weit .")
+    drawn = [add(STANDARD, *given, seed=seed) for seed in range(2000)]
+    assert drawn.count(given) / len(drawn) == pytest.approx(stay, abs=0.03)
+    assert 1 - stay == pytest.approx(0.4, abs=0.02)
 
 
-@given(TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
-def test_noise_keeps_lines_and_is_deterministic(text: str, name: str, seed: int) -> None:
-    noisy = NOISES[name](text, rng(seed))
-    assert noisy == NOISES[name](text, rng(seed))
-    assert bool(noisy.strip()) == bool(text.strip())
-    assert len(noisy.splitlines()) <= len(text.splitlines())
-    assert noisy.count("\n") <= text.count("\n")
+@given(TEXTS, TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
+def test_noise_keeps_lines_and_is_deterministic(src: str, tgt: str, name: str, seed: int) -> None:
+    pair = add(NOISES[name], src, tgt, seed)
+    assert pair == add(NOISES[name], src, tgt, seed)
+    for noisy, text in zip(pair, (src, tgt), strict=True):
+        assert bool(noisy.strip()) == bool(text.strip())
+        assert len(noisy.splitlines()) <= len(text.splitlines())
+        assert noisy.count("\n") <= text.count("\n")
+    if name not in BOTH_SIDES or pair.src == src:
+        assert pair.tgt == tgt
 
 
 @pytest.mark.parametrize(
@@ -55,8 +64,14 @@ def test_noise_keeps_lines_and_is_deterministic(text: str, name: str, seed: int)
     ],
 )  # fmt: skip
 def test_case(text: str, upper: str, title: str) -> None:
-    assert upper_case(text, rng()) == upper
-    assert title_case(text, rng()) == title
+    assert add(upper_case, text, text) == (upper, upper)
+    assert add(title_case, text, text) == (title, title)
+
+
+def test_case_of_the_target_is_that_of_the_source() -> None:
+    for noise in (upper_case, title_case):
+        assert add(noise, "猫が好き。", "a cat.") == ("猫が好き。", "a cat.")
+    assert add(upper_case, "a cat.", "猫が好き。") == ("A CAT.", "猫が好き。")
 
 
 @pytest.mark.parametrize(
@@ -71,17 +86,19 @@ def test_case(text: str, upper: str, title: str) -> None:
     ],
 )
 def test_final_punctuation(text: str, expected: str) -> None:
-    assert no_final_punctuation(text, rng()) == expected
+    assert add(no_final_punctuation, text, "Ja.") == (expected, "Ja." if expected == text else "Ja")
+    for without in ("Ja", "..."):
+        assert add(no_final_punctuation, text, without) == (text, without)
 
 
 def test_typographic_quotes() -> None:
     text = '"Don\'t", he said ("I won\'t") to "her".'
-    found = {typographic_quotes(text, rng(seed)) for seed in range(50)}
+    found = {add(typographic_quotes, text, seed=seed).src for seed in range(50)}
     assert found == {
         f"{a}Don’t{b}, he said ({a}I won’t{b}) to {a}her{b}."
         for a, b in ("“”", "„“", "«»", "””")
     }  # fmt: skip
-    assert typographic_quotes("no quotes", rng()) == "no quotes"
+    assert add(typographic_quotes, "no quotes").src == "no quotes"
 
 
 @pytest.mark.parametrize("count", [1, 10, 11])
@@ -90,7 +107,7 @@ def test_one_word_in_ten_has_a_typing_error(count: int) -> None:
     text = " ".join(words[i % 4] for i in range(count))
     lengths = Counter[int]()
     for seed in range(300):
-        before, after = text.split(" "), typing_errors(text, rng(seed)).split(" ")
+        before, after = text.split(" "), add(typing_errors, text, seed=seed).src.split(" ")
         wrong = [(a, b) for a, b in zip(before, after, strict=True) if a != b]
         assert len(wrong) == math.ceil(count / 10)
         lengths.update(len(b) - len(a) for a, b in wrong)
@@ -102,7 +119,7 @@ def test_one_word_in_ten_has_a_typing_error(count: int) -> None:
 @given(TEXTS, st.integers(0, 2**32))
 @example("²A", 0)
 def test_typing_errors_touch_only_words(text: str, seed: int) -> None:
-    noisy = typing_errors(text, rng(seed))
+    noisy = add(typing_errors, text, seed=seed).src
     others = ["".join(c for c in t if unicodedata.category(c)[0] != "L") for t in (text, noisy)]
     assert others[0] == others[1]
     single = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) == 1]
@@ -118,10 +135,10 @@ def test_extra_blanks() -> None:
     blanks = text.count(" ")
     places = set()
     for seed in range(100):
-        noisy = extra_blanks(text, rng(seed))
+        noisy = add(extra_blanks, text, seed=seed).src
         assert " ".join(noisy.split()) == spaced
         assert noisy.count("  ") == math.ceil(blanks / 5) == 3
         places |= {match.start() for match in re.finditer("  ", noisy)}
     assert len(places) >= blanks  # all blanks are doubled at some time
-    assert extra_blanks("Well ...", rng()) == "Well  ..."
-    assert extra_blanks("Bern", rng()) == "Bern"
+    assert add(extra_blanks, "Well ...").src == "Well  ..."
+    assert add(extra_blanks, "Bern").src == "Bern"

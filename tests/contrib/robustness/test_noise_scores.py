@@ -26,10 +26,11 @@ from transformer_mt.contrib.robustness.noise_scores import (
     CLEAN,
     evaluate_robustness,
     main,
-    noisy_sources,
+    noisy_texts,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.evaluation.comparison import TestSet
+from transformer_mt.protocols import Pair
 
 
 @pytest.fixture
@@ -55,15 +56,27 @@ def run(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
 def test_tags_and_unknown_tags() -> None:
     source = ["<2de> a man .", "<2de>a man .", "<2fr> a man .", "", "<2de>"]
-    test = TestSet(references={}, source=source, tags={"<2de>", ">>fra<<"})
-    sources = noisy_sources(test.split_source())
-    assert [*sources] == [CLEAN, *NOISES]
+    references = {"a": source, "b": ["ein Mann.", *source[1:]]}
+    test = TestSet(references=references, source=source, tags={"<2de>", ">>fra<<"})
+    texts = noisy_texts(test.split_source(), references)
+    assert [*texts] == [CLEAN, *NOISES]
+    assert texts[CLEAN].references == references
+    assert texts["upper_case"].references["b"][:2] == ["EIN MANN.", "<2DE>A MAN ."]
+    assert texts["typing_errors"].references == references
+    sources = {name: noisy.source for name, noisy in texts.items()}
     assert sources[CLEAN][1] == "<2de> a man ."
     assert sources["upper_case"][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
     for lines in sources.values():
         assert len(lines) == len(source)
         assert all(line.startswith("<2de> ") for line in (lines[0], lines[1], lines[4]))
         assert lines[3] == ""
+
+
+def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
+    references = {"a": ["Ja.", "Ja.", "Ja"], "b": ["Gut!", "Gut", "Gut."]}
+    noisy = noisy_texts([("", "Yes.")] * 3, references)["no_final_punctuation"]
+    assert noisy.source == ["Yes", "Yes.", "Yes."]
+    assert noisy.references == {"a": ["Ja", "Ja.", "Ja"], "b": ["Gut", "Gut", "Gut."]}
 
 
 def test_scores_are_those_of_each_noisy_source(model: Path, run: Run) -> None:
@@ -75,12 +88,14 @@ def test_scores_are_those_of_each_noisy_source(model: Path, run: Run) -> None:
     clean = by_hand(translator.translate(SOURCE), REFERENCE)
     assert err == ""
     for row in found:
-        source = SOURCE
+        source, reference = SOURCE, REFERENCE
         if noise := NOISES.get(row["noise"]):
-            source = [noise(line, np.random.default_rng([6, i])) for i, line in enumerate(SOURCE)]
+            pairs = map(Pair, SOURCE, REFERENCE)
+            noisy = [noise(pair, np.random.default_rng([6, i])) for i, pair in enumerate(pairs)]
+            source, reference = ([pair[side] for pair in noisy] for side in (0, 1))
         assert row["changed"] == sum(a != b for a, b in zip(source, SOURCE, strict=True))
         assert [score["name"] for score in row["scores"]] == ["BLEU", "chrF2"]
-        expected = by_hand(translator.translate(source), REFERENCE)
+        expected = by_hand(translator.translate(source), reference)
         for score, own, before in zip(row["scores"], expected, clean, strict=False):
             assert (score["score"], score["segments"]) == (own, len(SOURCE))
             assert score["signature"].startswith("nrefs:1|")

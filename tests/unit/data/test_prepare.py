@@ -86,12 +86,12 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the training seed": ("train", {"seed": 2}, []),
     "the number of processes": ("data", {"workers": 1}, []),
     "subword regularisation": ("tokenizer", {"sampling": 0.1}, ["_encode_corpus"]),
-    "noise": ("data", {"augment": "standard"}, ["_encode_corpus"]),
     "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
     "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
     "de-duplication": ("data.cleaning", {"deduplicate": False}, ["_encode_corpus"]),
     "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["_encode_corpus"]),
     "a text filter": ("data.cleaning", {"drop_repetitive": True}, BOTH),
+    "noise": ("data", {"augment": "standard"}, BOTH),
     "the normalisation": ("data", {"normalization": "nfc"}, BOTH),
     "the size of the vocabulary": ("tokenizer", {"vocab_size": 300}, BOTH),
     "the kind of vocabulary": ("tokenizer", {"type": "unigram"}, BOTH),
@@ -119,7 +119,6 @@ def test_copies_depend_on_seed_number_and_strengths(job: TrainJob, built: list[s
     for part, change in (
         ("train", {"seed": 2}),
         ("data", {"copies": 3}),
-        ("data", {"augment": "none"}),
         ("tokenizer", {"sampling": 0.2}),
     ):
         built.clear()

@@ -1,13 +1,14 @@
-"""Scores a model under noise: on the test set as it is, and with each kind on all source lines.
+"""Scores a model under noise: on the test set as it is, and with each kind on all lines.
 
 python -m transformer_mt.contrib.robustness.noise_scores model=runs/mine
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from tabulate import tabulate
@@ -18,12 +19,13 @@ from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.progress_reporter import log_to
+from transformer_mt.protocols import Pair, PairNoise
 
 METRICS = ("bleu", "chrf")
 """Default metrics."""
 
 CLEAN = "clean"
-"""Name of the source as it is."""
+"""Name of the test set as it is."""
 
 _SEED = 6
 """First number of the seeds; the second is the number of the line."""
@@ -89,19 +91,19 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
     for name in job.metrics or []:
         require(name in settings.names, f"metrics: {name} is for mt-eval only")
     lines = evaluator.test.split_source()
-    sources = noisy_sources(lines)
-    distinct = list(dict.fromkeys(chain.from_iterable(sources.values())))
+    texts = noisy_texts(lines, evaluator.test.references)
+    distinct = list(dict.fromkeys(line for noisy in texts.values() for line in noisy.source))
     translations = dict(zip(distinct, evaluator.translate(distinct), strict=True))
-    hypotheses = {
-        noise: [translations[line] for line in source] for noise, source in sources.items()
-    }
-    systems = evaluator.score(hypotheses, settings).systems
+    systems = []
+    for name, noisy in texts.items():
+        hypotheses = {name: [translations[line] for line in noisy.source]}
+        systems += evaluator.score(hypotheses, settings, noisy.references).systems
     clean, table = systems[0], NoiseTable()
     for tag in dict.fromkeys(tag for tag, _ in lines):
         own = [i for i, line in enumerate(lines) if line[0] == tag]
         for system in systems:
-            noisy = sources[system.name]
-            changed = sum(noisy[i] != sources[CLEAN][i] for i in own)
+            source = texts[system.name].source
+            changed = sum(source[i] != texts[CLEAN].source[i] for i in own)
             scores = [
                 item if system is clean else replace(item, difference=item.score - before.score)
                 for item, before in zip(system.scores, clean.scores, strict=True)
@@ -111,23 +113,37 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
     return table
 
 
-def noisy_sources(lines: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """The source as it is and with each kind of noise, the same at every call.
+class NoisyText(NamedTuple):
+    """A test set with noise on all lines."""
+
+    source: list[str]
+    references: dict[str, list[str]]
+    """References with the noise that a translation keeps, such as case."""
+
+
+def noisy_texts(
+    lines: Sequence[tuple[str, str]], references: Mapping[str, Sequence[str]]
+) -> dict[str, NoisyText]:
+    """The test set as it is and with each kind of noise, the same at every call.
 
     Args:
         lines: The tag of each line, which noise never changes, or "", and its text.
+        references: The reference translations by the name of their file.
     """
-    sources = {CLEAN: [_line(tag, text) for tag, text in lines]}
-    for name, noise in NOISES.items():
-        sources[name] = [
-            _line(tag, noise(text, np.random.default_rng([_SEED, i])))
-            for i, (tag, text) in enumerate(lines)
-        ]
-    return sources
-
-
-def _line(tag: str, text: str) -> str:
-    return f"{tag} {text}" if tag else text
+    noises: dict[str, PairNoise] = {CLEAN: lambda pair, rng: pair, **NOISES}
+    texts = {}
+    for name, noise in noises.items():
+        noisy = NoisyText([], {name: [] for name in references})
+        for i, (tag, text) in enumerate(lines):
+            given = [Pair(text, reference[i]) for reference in references.values()]
+            pairs = [noise(pair, np.random.default_rng([_SEED, i])) for pair in given]
+            if any(pair.src == text for pair in pairs):  # it does not suit one of the references
+                pairs = given
+            noisy.source.append(f"{tag} {pairs[0].src}" if tag else pairs[0].src)
+            for pair, reference in zip(pairs, noisy.references.values(), strict=True):
+                reference.append(pair.tgt)
+        texts[name] = noisy
+    return texts
 
 
 def _cell(score: Score) -> str:

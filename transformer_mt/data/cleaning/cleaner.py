@@ -4,9 +4,12 @@ A pair meets the filters of text first (``Cleaner.check_text``), those of length
 (``Cleaner.check_lengths``), and then those that compare it with other pairs by their hashes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
+from pkgutil import resolve_name
 from typing import Any
+
+import numpy as np
 
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.filters import SideFilter, active_filters, overlaps
@@ -14,6 +17,8 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import printable
+from transformer_mt.protocols import PairNoise
+from transformer_mt.registries import PAIR_NOISE
 
 EXAMPLES = 5
 """Number of dropped pairs that a report shows for each filter: the first ones."""
@@ -25,9 +30,12 @@ _RATIO_SLACK = 5
 with the square root of the source's length (Gale & Church 1993), so a ratio alone is too strict for
 short pairs or too lax for long ones."""
 
+_NOISE_SEED = 4
+"""Last number of the seeds of noise; those of other generators differ."""
+
 
 class Cleaner:
-    """Normalisation of training pairs, and the filters that need nothing but the pair.
+    """Noise on training pairs, their normalisation, and the filters that need nothing but the pair.
 
     Args:
         data: The configuration.
@@ -38,6 +46,9 @@ class Cleaner:
         self._config = config = data.cleaning
         src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
+        self.noise: PairNoise | None = None
+        if data.augment != "none":
+            self.noise = resolve_name(PAIR_NOISE)
         self._text: list[tuple[str, Callable[[str, str], bool]]] = []
         for f in active_filters(config):
             if f.side:
@@ -49,6 +60,18 @@ class Cleaner:
     def normalize(self, pair: Pair) -> Pair:
         """Normalises both sides."""
         return Pair(self._normalizer.src(pair.src), self._normalizer.tgt(pair.tgt))
+
+    def add_noise(self, line: Pair, seed: Sequence[int]) -> Pair | None:
+        """The normalised text of a pair after noise was added to it; None if none is.
+
+        Args:
+            line: The pair before it is normalised, which may undo noise, without its tag.
+            seed: Seed of the noise.
+        """
+        if self.noise is None:
+            return None
+        noisy = self.noise(line, np.random.default_rng([*seed, _NOISE_SEED]))
+        return None if noisy == line else self.normalize(noisy)
 
     def check_text(self, src: str, tgt: str) -> str | None:
         """Name of the first filter that drops a pair by its normalised text, or None."""
@@ -78,22 +101,27 @@ def cleaners(data: DataConfig) -> list[Cleaner]:
 
 
 def clean_text(
-    data: DataConfig, held_out: frozenset[int], pairs: Iterable[tuple[int, Pair]]
+    data: DataConfig,
+    held_out: frozenset[int],
+    seed: int,
+    pairs: Iterable[tuple[int, int, Pair]],
 ) -> list[Pair]:
     """Normalises pairs, removes their tags, and drops those that a filter of text drops.
 
     Args:
-        data: The configuration.
+        data: The configuration; with ``data.augment``, some of the returned pairs have noise.
         held_out: Hashes of sentences that no pair may contain.
-        pairs: Each is preceded by the index of its data source.
+        seed: Seed of the noise.
+        pairs: Each is preceded by the index of its data source, and by its number in it.
     """
     of_source, tags = cleaners(data), data.tags
     kept = []
-    for source, pair in pairs:
+    for source, row, pair in pairs:
         cleaner = of_source[source]
-        text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
+        line = Pair(split_tag(pair.src, tags)[1], pair.tgt)
+        text = cleaner.normalize(line)
         if cleaner.check_text(*text) is None and not (held_out and overlaps(text, held_out)):
-            kept.append(text)
+            kept.append(cleaner.add_noise(line, [seed, source, row]) or text)
     return kept
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,8 +25,6 @@ from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag, split_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import ProgressReporter
-from transformer_mt.protocols import SourceNoise
-from transformer_mt.registries import SOURCE_NOISE
 
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -39,9 +36,6 @@ CHUNK_CHARACTERS = 4_000_000
 
 HASHES = 100_000
 """Hashes that are looked up at a time."""
-
-_NOISE_SEED = 4
-"""Last number of the seeds of noise; those of other generators differ."""
 
 
 class Chunk(NamedTuple):
@@ -166,7 +160,7 @@ class EncodeChunk:
     def content(self, source: int, kept: list[KeptPair]) -> Arrays:
         """Tokens and lengths of all copies of the kept pairs, one copy after the other."""
         pairs = [(pair.src, pair.tgt) for pair in kept]
-        if self._noise or self.sampling:
+        if self.data.augment != "none" or self.sampling:
             copies = range(self.data.copies)
             pairs = [self._varied(source, copy, pair) for copy in copies for pair in kept]
         arrays, dtype = Arrays(), token_type(self.tokenizer.num_ids)
@@ -188,30 +182,19 @@ class EncodeChunk:
         return [*src, EOS], [*tgt, EOS]
 
     def _varied(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
-        """Ids of a copy of a pair. A side that would be too long is that of the clean pair."""
-        text = pair.text
-        if self._noise:
-            rng = np.random.default_rng([self.seed, copy, source, pair.row, _NOISE_SEED])
-            if (add := self._noise(rng)) is not None:
-                line = split_tag(pair.line.src, self.tokenizer.tags)[1]
-                text = self._cleaners[source].normalize(Pair(add(line), pair.line.tgt))
-            elif not self.sampling:
-                return pair.src, pair.tgt
-        src, tgt = self._encode(text, self.sampling)
+        """Ids of a copy of a pair: those of the clean pair if the copy has a side too long."""
+        line = Pair(split_tag(pair.line.src, self.tokenizer.tags)[1], pair.line.tgt)
+        noisy = self._cleaners[source].add_noise(line, [self.seed, copy, source, pair.row])
+        if noisy is None and not self.sampling:
+            return pair.src, pair.tgt
+        src, tgt = self._encode(noisy or pair.text, self.sampling)
         src = [self.tokenizer.tags[pair.tag], *src] if pair.tag else src
-        max_tokens = self.data.cleaning.max_tokens
-        return (
-            src if len(src) <= max_tokens else pair.src,
-            tgt if len(tgt) <= max_tokens else pair.tgt,
-        )
+        fits = max(len(src), len(tgt)) <= self.data.cleaning.max_tokens
+        return (src, tgt) if fits else (pair.src, pair.tgt)
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
         return cleaners(self.data)
-
-    @cached_property
-    def _noise(self) -> SourceNoise | None:
-        return None if self.data.augment == "none" else resolve_name(SOURCE_NOISE)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
