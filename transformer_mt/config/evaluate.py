@@ -59,6 +59,8 @@ class EvaluateJob(Checked):
     bootstrap: int | None = number(None, at_least=0, at_most=10_000_000)
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
+    by_length: bool = False
+    """Also score lines of 1–3, 4–9, 10–19, 20–39 and 40 or more source words apart."""
     comet_model: str = "Unbabel/wmt22-comet-da"
     """COMET model: its name, or a checkpoint file."""
     report: str | None = None

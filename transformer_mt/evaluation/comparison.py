@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,9 @@ from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
+
+LENGTHS = (1, 4, 10, 20, 40)
+"""Lengths of lines from which on they are scored apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +36,32 @@ class TestSet:
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
 
+    def by_length(self) -> tuple[str, dict[str, list[int]]]:
+        """``lines_by_length`` of the sources without tags, or else of the first references."""
+        lines = [text for _, text in self.split_source()]
+        return lines_by_length(lines or next(iter(self.references.values())))
+
     def split_source(self) -> list[tuple[str, str]]:
         """The tag of each source line, or "", and its text."""
         return [split_tag(line, self.tags) for line in self.source or ()]
+
+
+def lines_by_length(lines: Sequence[str]) -> tuple[str, dict[str, list[int]]]:
+    """Indices of lines from short to long, by the bounds of ``LENGTHS``.
+
+    Returns:
+        The unit, words, or characters if the text has no spaces; and the indices of the lines of
+        each length. The keys are the lengths, such as ``4–9``.
+    """
+    words = [len(line.split()) for line in lines]
+    characters = [len(line) for line in lines]
+    unspaced = sum(words) * 20 < sum(characters)
+    groups: dict[str, list[int]] = {}
+    for first, end in pairwise((*LENGTHS, inf)):
+        numbers = enumerate(characters if unspaced else words)
+        label = f"{first}–{end - 1}" if end < inf else f"{first}+"
+        groups[label] = [i for i, number in numbers if first <= max(number, 1) < end]
+    return "characters" if unspaced else "words", {k: v for k, v in groups.items() if v}
 
 
 def load_testset(name: str, langs: str) -> TestSet:
@@ -52,6 +80,7 @@ class ScoreSettings:
     metrics: Sequence[str] | None = None
     tgt_lang: str | None = None
     bootstrap: int = 0
+    by_length: bool = False
 
     @property
     def names(self) -> Sequence[str]:
@@ -71,6 +100,8 @@ class System:
     """Shortest end of its path that no other system has."""
     hypotheses: Sequence[str] = field(repr=False)  # a notebook would print all of them
     scores: list[Score]
+    by_length: list[Score] = field(default_factory=list, repr=False)
+    """The scores of the lines of each length, if requested."""
     diagnostics: list[str]
     """Warnings about the scores; see ``score_diagnostics``."""
 
@@ -112,6 +143,10 @@ def evaluate_systems(
         for metric in group.settings.names:
             for system, score in zip(evaluated, _scores(group, metric), strict=True):
                 system.scores.append(score)
+        for length, part in group.by_length() if settings.by_length else ():
+            for metric in group.settings.names:
+                for system, score in zip(evaluated, _scores(part, metric), strict=True):
+                    system.by_length.append(replace(score, length=length))
         about = "" if len(groups) == 1 and not group.tag else f"{group.tag or 'no tag'}: "
         for system, (_, lines) in zip(evaluated, group.systems, strict=True):
             messages = diagnose(
@@ -135,6 +170,19 @@ class _Group(NamedTuple):
     source: list[str] | None
     settings: ScoreSettings
     """With the target language of the tag."""
+
+    def by_length(self) -> "Iterator[tuple[str, _Group]]":
+        """The lines of each length, without tests; of the source or, if unknown, the reference."""
+        unit, groups = lines_by_length(self.source or self.references[0])
+        for length, lines in groups.items():
+            yield (
+                f"{length} {unit}",
+                self._replace(
+                    systems=[(name, [texts[i] for i in lines]) for name, texts in self.systems],
+                    references=[[texts[i] for i in lines] for texts in self.references],
+                    settings=replace(self.settings, bootstrap=0),
+                ),
+            )
 
 
 def _groups(systems: Sequence[System], test: TestSet, settings: ScoreSettings) -> Iterator[_Group]:

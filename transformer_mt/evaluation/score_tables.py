@@ -4,12 +4,13 @@ import json
 import os
 import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from tabulate import MIN_PADDING, tabulate
 
 from transformer_mt.evaluation import scores
-from transformer_mt.evaluation.comparison import Evaluation
+from transformer_mt.evaluation.comparison import Evaluation, System
 from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments
 
 _WIDTH = 80
@@ -21,23 +22,26 @@ _HEADER = 10
 
 def to_text(evaluation: Evaluation) -> str:
     """A list of the scores of one system, or a table of several, for an 80-column terminal."""
-    systems = evaluation.systems
+    systems, settings = evaluation.systems, evaluation.settings
     if len(systems) > 1:
         metrics = range(len(systems[0].scores))
         blocks = [_table(evaluation, metrics[i : i + _COLUMNS]) for i in metrics[::_COLUMNS]]
-        return "\n".join([*blocks, *_notes(evaluation), *signatures(systems[0].scores)])
-    return "\n".join([scores.to_text(systems[0].scores), *_interval_note(evaluation)])
+        lines = [*blocks, *_notes(evaluation), *signatures(systems[0].scores)]
+    else:
+        lines = [scores.to_text(systems[0].scores), *_interval_note(evaluation)]
+    return "\n".join([*lines, *map(_length_table, systems)] if settings.by_length else lines)
 
 
 def to_json(evaluation: Evaluation) -> str:
     """JSON: sacreBLEU's list of scores; for several systems a list of ``{system, scores}``."""
     systems = evaluation.systems
     if len(systems) == 1:
-        return scores.to_json(systems[0].scores)
+        return scores.to_json([*systems[0].scores, *systems[0].by_length])
     content = []
     for system in systems:
-        rows: list[dict[str, Any]] = [score.to_row() for score in system.scores]
-        for row, score in zip(rows, system.scores, strict=True):
+        own = [*system.scores, *system.by_length]
+        rows: list[dict[str, Any]] = [score.to_row() for score in own]
+        for row, score in zip(rows, own, strict=True):
             if score.difference is not None:
                 row["baseline"] = systems[0].name
                 row["paired_bs_p_value"] = score.p_bootstrap
@@ -59,6 +63,27 @@ def _table(evaluation: Evaluation, metrics: range) -> str:
         headers=["System", *headers],
         tablefmt="fancy_grid",
         maxcolwidths=[_WIDTH - len("│  │") - sum(width + len("  │") for width in widths)],
+        disable_numparse=True,
+    )
+
+
+def _length_table(system: System) -> str:
+    """The scores of one system by length: a line for each length, or for each tag and length."""
+    rows = groupby(system.by_length, key=lambda score: f"{score.tag} {score.length}".strip())
+    content = [(length, list(own)) for length, own in rows]
+    return tabulate(
+        [
+            [length, own[0].segments, *(f"{score.score:.{score.decimals}f}" for score in own)]
+            for length, own in content
+        ],
+        headers=[
+            system.name,
+            "lines",
+            *(textwrap.fill(score.name, _HEADER) for score in content[0][1]),
+        ],
+        colalign=("left", *["right"] * (1 + len(content[0][1]))),
+        tablefmt="fancy_grid",
+        maxcolwidths=[_HEADER * 2],
         disable_numparse=True,
     )
 

@@ -33,6 +33,8 @@ class Score:
     """sacreBLEU's signature: scores are comparable only if their signatures are equal."""
     tag: str = ""
     """Tag of the source lines that were scored, such as ``<2fr>``; "" if they have none."""
+    length: str = ""
+    """Length of the source lines that were scored, such as ``4–9 words``; "" for all lengths."""
     segments: int
     """Number of lines. newstest2014 has 3,003; a subset of 2,737 is often scored by mistake."""
     verbose: str = ""
@@ -83,6 +85,8 @@ class Score:
         row["segments"] = self.segments
         if self.tag:
             row["tag"] = self.tag
+        if self.length:
+            row["length"] = self.length
         return row
 
 

@@ -177,7 +177,9 @@ class Evaluator:
         tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
         if self._data is not None:
             tgt_lang = tgt_lang or self._data.tgt_lang
-        settings = ScoreSettings(tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap)
+        settings = ScoreSettings(
+            tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap, by_length=job.by_length
+        )
         charts = ["bleu"] if job.report else []
         for name in {*settings.names, *charts}:  # a missing tokeniser is reported before the work
             settings.metric(name)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.report.charts import GROUPS, by_length, curve_charts
+from transformer_mt.contrib.report.charts import curve_charts
 from transformer_mt.contrib.report.pages import changes, report_page
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
@@ -138,19 +138,6 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     page = report({"one.de": ONE}, curves=records)
     assert "Training" in page.text
     assert read_records(tmp_path / "nothing") == []
-
-
-def test_length_groups_hold_every_sentence_once_and_in_order() -> None:
-    draw = random.Random(1)
-    lines = [" ".join(["w"] * draw.randint(1, 40)) for _ in range(203)]
-    groups = by_length(lines)
-    assert sorted(i for group in groups.values() for i in group) == list(range(203))
-    lengths = [[len(lines[i].split()) for i in group] for group in groups.values()]
-    assert len(groups) == GROUPS
-    for label, of_group, following in zip(groups, lengths, [*lengths[1:], [99]], strict=True):
-        assert label.removesuffix(" words") == f"{min(of_group)}–{max(of_group)}"
-        assert max(of_group) < min(following)  # sentences of one length are in one group
-        assert 203 / GROUPS - 15 < len(of_group) < 203 / GROUPS + 15
 
 
 def test_changes_word_by_word() -> None:

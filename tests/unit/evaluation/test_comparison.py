@@ -1,5 +1,6 @@
 """Intervals and significance are sacreBLEU's; test sets are whole."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from transformer_mt.evaluation.comparison import (
     load_testset,
     short_names,
 )
+from transformer_mt.evaluation.score_tables import to_json, to_text
 from transformer_mt.evaluation.scores import Score
 
 RESAMPLES = 200
@@ -100,6 +102,49 @@ def test_lines_of_each_tag_are_scored_apart(texts: dict[str, list[str]]) -> None
         "<2de>: 10 of 100 lines are empty",
         "<2fr>: 5 of 50 lines are empty",
     ]
+
+
+def test_lengths_are_words_or_characters_without_tags() -> None:
+    texts = [" ".join(["w"] * n) for n in (40, 0, 3, 4, 9, 10, 39, 41, 20)]
+    test = TestSet(references={}, source=[f"<2de> {line}" for line in texts], tags={"<2de>"})
+    expected = {"1–3": [1, 2], "4–9": [3, 4], "10–19": [5], "20–39": [6, 8], "40+": [0, 7]}
+    assert test.by_length() == ("words", expected)
+    test = TestSet(references={"ref": ["今天天气很好，我们去公园散步。" * 2, "我喜欢。"]})
+    assert test.by_length() == ("characters", {"4–9": [1], "20–39": [0]})
+
+
+def test_lines_of_each_length_are_scored_apart(texts: dict[str, list[str]]) -> None:
+    sizes = [2, 5, 2] * 50
+    source = [f"{'<2de> ' if i % 2 else ''}{'w ' * size}" for i, size in enumerate(sizes)]
+    test = TestSet(references={"r": texts["ref1"]}, source=source, tags={"<2de>"})
+    settings = ScoreSettings(metrics=["bleu", "chrf"], by_length=True, bootstrap=50)
+    systems = {name: texts[name] for name in ("a.de", "b.de")}
+    evaluation = evaluate_systems(systems, test, settings)
+    for system in evaluation.systems:
+        assert len(system.scores) == 2 * 2
+        found = {(x.tag, x.length, x.name): (x.score, x.segments, x.mean) for x in system.by_length}
+        for tag in ("", "<2de>"):
+            for size, length in ((2, "1–3 words"), (5, "4–9 words")):
+                own = [i for i in range(150) if sizes[i] == size and bool(i % 2) == bool(tag)]
+                hypotheses, reference = (
+                    [lines[i] for i in own] for lines in (system.hypotheses, texts["ref1"])
+                )
+                for metric in (BLEU(), CHRF()):
+                    score = metric.corpus_score(hypotheses, [reference])
+                    assert found.pop((tag, length, score.name)) == (score.score, len(own), None)
+        assert found == {}
+    (chosen, _) = (system["scores"] for system in json.loads(to_json(evaluation)))
+    assert [row.get("length") for row in chosen] == [None] * 4 + [
+        "1–3 words",
+        "1–3 words",
+        "4–9 words",
+        "4–9 words",
+    ] * 2
+    text = to_text(evaluation)
+    for score in evaluation.systems[1].by_length:
+        assert f" {score.score:.2f} │" in text
+        assert f"│ {f'{score.tag} {score.length}'.strip()} " in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_equal_systems_do_not_differ(texts: dict[str, list[str]]) -> None:

@@ -239,6 +239,17 @@ def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
     assert all(score["confidence_var"] > 0 for score in baseline)
 
 
+def test_lengths_are_shown_on_request(scores: Json, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, _ = scores(**ONE, source="src", metrics=["chrf"], by_length=True)
+    assert [(row.get("length"), row["segments"]) for row in rows] == [
+        (None, 4),
+        ("1–3 words", 1),
+        ("4–9 words", 3),
+    ]
+    commands.evaluate(EvaluateJob(**ONE, metrics=["chrf"], by_length=True))
+    assert "│ 4–9 words" in capsys.readouterr().out  # of the references
+
+
 def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
     source = write_lines(folder / "source", [f" {BAD[0]} ", "", "It is 3.5 km.", "Bern"])
     _, err = scores(**TWO, source=source, bootstrap=0)

@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from transformer_mt import Evaluation
-
-GROUPS = 5
-"""Maximum number of groups of sentences by length."""
 
 Series = tuple[Sequence[float], Sequence[float]]
 """Steps and values of a curve."""
@@ -88,7 +84,7 @@ def group_charts(evaluation: Evaluation) -> list[Chart]:
     """BLEU and chrF by length of the source or, if that is unknown, of the reference."""
     sets, source = list(evaluation.test.references.values()), evaluation.test.source
     side = "reference" if source is None else "source"
-    groups = by_length(sets[0] if source is None else source)
+    unit, groups = evaluation.test.by_length()
     width = 0.8 / len(evaluation.systems)
     charts = []
     for metric, name in (("bleu", "BLEU"), ("chrf", "chrF2")):
@@ -104,31 +100,11 @@ def group_charts(evaluation: Evaluation) -> list[Chart]:
                 axes.bar_label(bar, fmt="%.1f", padding=2, fontsize=9, rotation=turn)
         labels = [f"{length}\nn = {len(lines):,}" for length, lines in groups.items()]
         axes.set_xticks(range(len(groups)), labels)
+        axes.set_xlabel(unit)
         axes.tick_params(axis="x", length=0)
         axes.margins(y=0.2)  # for the numbers
         charts.append(Chart(f"{name} by length of the {side}", _svg(metric, figure)))
     return charts
-
-
-def by_length(lines: Sequence[str]) -> dict[str, list[int]]:
-    """Indices of sentences from short to long, in groups of about equal size.
-
-    The keys are the lengths, in words, or in characters if there are no spaces.
-    """
-    words = [len(line.split()) for line in lines]
-    characters = [len(line) for line in lines]
-    sparse = sum(words) * 20 < sum(characters)
-    lengths, unit = (characters, "characters") if sparse else (words, "words")
-    edges = np.quantile(lengths, np.linspace(0, 1, GROUPS + 1)[1:-1])
-    parts = np.digitize(lengths, edges, right=True)  # equal lengths share a part
-    groups: dict[str, list[int]] = {}
-    for part in np.unique(parts):
-        indices = np.flatnonzero(parts == part).tolist()
-        inside = [lengths[i] for i in indices]
-        first, last = min(inside), max(inside)
-        label = f"{first}–{last}" if first != last else f"{first}"
-        groups[f"{label} {unit}" if part == parts.max() else label] = indices
-    return groups
 
 
 @mpl.rc_context(_STYLE)
