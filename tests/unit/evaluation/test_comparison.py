@@ -109,8 +109,8 @@ def test_lengths_are_words_or_characters_without_tags() -> None:
     test = TestSet(references={}, source=[f"<2de> {line}" for line in texts], tags={"<2de>"})
     expected = {"1–3": [1, 2], "4–9": [3, 4], "10–19": [5], "20–39": [6, 8], "40+": [0, 7]}
     assert test.by_length() == ("words", expected)
-    test = TestSet(references={"ref": ["今天天气很好，我们去公园散步。" * 2, "我喜欢。"]})
-    assert test.by_length() == ("characters", {"4–9": [1], "20–39": [0]})
+    test = TestSet(references={"ref": ["今天天气很好，我们去公园散步。" * 3, "我喜欢。"]})
+    assert test.by_length() == ("characters", {"4–9": [1], "40+": [0]})
 
 
 def test_lines_of_each_length_are_scored_apart(texts: dict[str, list[str]]) -> None:
