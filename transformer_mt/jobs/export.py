@@ -26,9 +26,12 @@ log = logging.getLogger(__name__)
 def export(job: ExportJob) -> Path:
     """Converts a model folder to another format; returns the new folder.
 
+    Nothing in the model folder is changed, so that it may be of a training that is running.
+
     Raises:
-        InputError: The model folder is missing or damaged, the output is not a new or empty folder
-            outside it, the format cannot represent the model, or a library is missing.
+        InputError: The model folder or its checkpoint is missing or damaged, the output is not a
+            new or empty folder outside it, the format cannot represent the model, or a library is
+            missing.
     """
     source, output = model_folder.locate(job.model), files.expand_user(job.output)
     folder, target = source.resolve(), output.resolve()
@@ -38,7 +41,7 @@ def export(job: ExportJob) -> Path:
         )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
-    loaded = LoadedFolder(source, *model_folder.load_model(source))
+    loaded = LoadedFolder(source, job.step, *model_folder.load_model(source, job.step))
     with files.new_folder(target) as folder:
         kind = loaded.write(job.format, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
@@ -50,6 +53,8 @@ class LoadedFolder:
     """A model folder and its verified content: a ``protocols.LoadedFolder``."""
 
     path: Path
+    step: int | None
+    """The update whose checkpoint was loaded; None: the final weights."""
     model: Transformer
     tokenizer: Tokenizer
     trained: TrainJob
@@ -103,13 +108,14 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
 
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
-    """Copies what a translation needs, the scores, and the model card of a finished run."""
-    for name in (run_layout.CONFIG, run_layout.WEIGHTS):
-        shutil.copyfile(source.path / name, folder / name)
+    """Copies what a translation needs; of final weights also the scores and the model card."""
+    weights = model_folder.find_weights(source.path, source.step)
+    shutil.copyfile(weights, folder / run_layout.WEIGHTS)
+    shutil.copyfile(source.path / run_layout.CONFIG, folder / run_layout.CONFIG)
     copy_vocabulary(source.path, folder)
     for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD, run_layout.CURVES):
-        if (path := source.path / name).exists():
+        if source.step is None and (path := source.path / name).exists():
             shutil.copyfile(path, folder / name)
     if not (folder / run_layout.MODEL_CARD).exists():
-        log.warning("%s has no model card, which mt-train writes when it has finished", source.path)
+        log.warning("it has no model card: mt-train writes one when it has finished")
     return "a model repository"

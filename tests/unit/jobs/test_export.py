@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from support.model_folders import JOB, TEXT, translate_lines, write_model
 
+from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
 from transformer_mt import model_folder, run_layout
 from transformer_mt.cli import main as commands
@@ -71,6 +73,44 @@ def test_ctranslate2_folder(model: Path, tmp_path: Path, compute_type: str | Non
     assert names(model) == {"config.yaml", "model.safetensors", TOKENIZER}
 
 
+@pytest.mark.parametrize("kind", EXPORT_FORMATS)
+def test_a_checkpoint_is_exported_while_training_runs(
+    kind: str, model: Path, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "other", seed=2)
+    other = model_folder.load_model(tmp_path / "other")[0]
+    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(other, {}))
+    expected = export(tmp_path / "other", tmp_path / "expected", kind)
+    (model / run_layout.WEIGHTS).unlink()
+    before = {path: path.is_dir() or path.read_bytes() for path in model.rglob("*")}
+    found = export(model, tmp_path / "out", kind, step=7)
+    assert {path: path.is_dir() or path.read_bytes() for path in model.rglob("*")} == before
+    contents = [
+        {path.relative_to(folder): load(path) for path in folder.rglob("*") if path.is_file()}
+        for folder in (found, expected)
+    ]
+    assert contents[0] == contents[1]
+
+
+def load(path: Path) -> object:
+    """Content of a file; archives and tensors without times and metadata."""
+    if path.suffix == ".argosmodel":
+        with zipfile.ZipFile(path) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    if path.suffix == ".safetensors":
+        return {name: tensor.tolist() for name, tensor in ckpt.read_tensors(path).items()}
+    return path.read_bytes()
+
+
+def test_scores_and_card_are_of_the_final_weights(model: Path, tmp_path: Path) -> None:
+    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(model_folder.load_model(model)[0], {}))
+    for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD):
+        (model / name).write_text("of the final weights")
+    assert run_layout.TEST_SCORES in names(export(model, tmp_path / "final"))
+    files = {run_layout.CONFIG, run_layout.WEIGHTS, TOKENIZER}
+    assert names(export(model, tmp_path / "step", step=7)) == files
+
+
 def test_hub_folder_translates(
     model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,12 +140,13 @@ def test_hub_folder_translates(
         ({"output": "full/file"}, "not an empty folder"),
         ({"model": "missing"}, "no model folder"),
         ({"model": "damaged"}, "damaged"),
+        ({"step": 7}, "has no checkpoint of step 7; it has: none"),
         ({"model": "odd", "format": "transformers"}, r"model\.d_k=16"),
         ({"model": "odd", "format": "ctranslate2"}, r"model\.d_k=16"),
     ],
 )
 def test_refusals_change_nothing(
-    settings: dict[str, str],
+    settings: dict[str, Any],
     reason: str,
     model: Path,
     tmp_path: Path,
