@@ -17,7 +17,7 @@ from pathlib import Path
 
 import shared
 
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError

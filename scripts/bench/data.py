@@ -28,7 +28,7 @@ from typing import Any
 import shared
 
 from transformer_mt import compose
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import Cleaner
 from transformer_mt.data.cleaning.filters import fold, hash_text

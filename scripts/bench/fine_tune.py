@@ -22,7 +22,7 @@ import shared
 from real_run_peers import Log, trainer_arguments, trainer_class
 
 from transformer_mt import Translator, compose, train
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources import read_pairs

@@ -37,7 +37,7 @@ from peers import model_config
 from real_run_peers import PEERS
 from real_run_report import Run, report
 
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.distributed.world import pick_device
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import fastest_precision

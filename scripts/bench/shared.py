@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import tabulate
 import torch
 
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import CONFIG_DIR, SourceConfig
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import device_name

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from transformer_mt import compose
 from transformer_mt.batch import Batch
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan

@@ -40,7 +40,7 @@ from recipe import (
 )
 
 from transformer_mt import model_folder
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.errors import InputError

@@ -47,7 +47,7 @@ from recipe import (
 )
 
 from transformer_mt import model_folder
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError

@@ -21,9 +21,8 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from transformer_mt import files, run_layout
-from transformer_mt.cli.compose import compose, to_job
+from transformer_mt.cli.compose import compose, override, to_job
 from transformer_mt.cli.exit_status import exit_status
-from transformer_mt.cli.overrides import override
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
 

@@ -11,9 +11,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from transformer_mt.cli import PROGRAMS
-from transformer_mt.cli.compose import explained_errors, hydra_app, with_experiment
-from transformer_mt.cli.overrides import override, with_exact_texts
+from transformer_mt import __version__
+from transformer_mt.cli import PROGRAMS, Run
+from transformer_mt.cli.compose import compose_job, hydra_app, hydra_overrides, override
+from transformer_mt.cli.help import help_text
 from transformer_mt.cli.settings import setting_names
 from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import Command
@@ -25,12 +26,27 @@ _WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.o
 """Overrides with which a sweep writes no logs and no settings of Hydra's own: a job writes its."""
 
 
-def parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]]:
-    """Divides the arguments of a command into flags, which may stand anywhere, and overrides.
+def run(command: Command, arguments: list[str], run_job: Run) -> None:
+    """Runs a command whose arguments have flags, which may stand anywhere.
 
     Raises:
         UsageError: There is no such flag, such as ``--max-steps``, or its value is wrong.
     """
+    flags, overrides = _parse(arguments, command)
+    if flags.version:
+        print(PROGRAMS[command], __version__)
+    elif flags.help:
+        print(help_text(command))
+    elif flags.multirun:
+        _sweep(command, flags, overrides)
+    elif flags.cfg or flags.info or flags.shell_completion:
+        _show(command, flags, overrides)
+    else:
+        run_job(compose_job(command, overrides, flags.config_dir, flags.config_name))
+
+
+def _parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]]:
+    """Divides arguments into flags and overrides."""
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--help", "-h", action="store_true")
     parser.add_argument("--version", action="store_true")
@@ -54,26 +70,24 @@ def parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]]
             raise UsageError(f"unrecognized argument {flag}: {hint}")
     if flags.config_name != command and "model=auto" in overrides:
         raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
-    flags.multirun |= "hydra.mode=MULTIRUN" in overrides
     return flags, overrides
 
 
-def show(command: Command, flags: Namespace, overrides: list[str]) -> None:
+def _show(command: Command, flags: Namespace, overrides: list[str]) -> None:
     """Prints what Hydra's flags ask for: a configuration, information, or a completion."""
-    if not flags.shell_completion:
-        overrides = with_experiment(overrides, command, flags.config_dir)
-        overrides = with_exact_texts(overrides, command)
-    with explained_errors(command, overrides), hydra_app(command, flags.config_dir) as app:
-        name = flags.config_name
-        if flags.cfg:
-            app.show_cfg(name, overrides, flags.cfg, flags.package, flags.resolve)
-        elif flags.info:
-            app.show_info(flags.info, name, overrides)
-        else:
+    name = flags.config_name
+    with hydra_app(command, overrides, flags.config_dir) as app:
+        if flags.shell_completion:
             app.shell_completion(name, overrides)
+            return
+        given = hydra_overrides(command, overrides, flags.config_dir)
+        if flags.cfg:
+            app.show_cfg(name, given, flags.cfg, flags.package, flags.resolve)
+        else:
+            app.show_info(flags.info, name, given)
 
 
-def sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
+def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
     """Runs a job of the command for each combination of values, by Hydra's sweeper and launcher.
 
     Each job is a process of the same command, so that it ends, fails and resumes as any other. The
@@ -88,9 +102,8 @@ def sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
     if is_launched():
         raise UsageError("-m starts torchrun for each job of its own: leave out torchrun here")
     name = flags.config_name
-    overrides = with_experiment(overrides, command, flags.config_dir)
-    with explained_errors(command, overrides), hydra_app(command, flags.config_dir) as app:
-        given = with_exact_texts(overrides, command, sweep=True)
+    with hydra_app(command, overrides, flags.config_dir) as app:
+        given = hydra_overrides(command, overrides, flags.config_dir, sweep=True)
         parsed = OverridesParser.create().parse_overrides(given)
         fixed = [item for item in parsed if not item.is_sweep_override()]
         lines = [str(item.input_line) for item in fixed]

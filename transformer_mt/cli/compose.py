@@ -1,10 +1,12 @@
 """Composes the configuration of a command and converts it to the dataclass of its job."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Literal, overload
+from typing import Any, Literal, get_type_hints, overload
 
 import hydra
 from hydra._internal.hydra import Hydra
@@ -13,6 +15,7 @@ from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -20,7 +23,6 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from yaml import YAMLError
 
 from transformer_mt.cli import PROGRAMS
-from transformer_mt.cli.overrides import with_exact_texts
 from transformer_mt.cli.usage_errors import explain, suggest, without_class_names
 from transformer_mt.config import (
     CONFIG_DIRS,
@@ -29,6 +31,7 @@ from transformer_mt.config import (
     EvaluateJob,
     ExportJob,
     Job,
+    SourceConfig,
     TrainJob,
     TranslateJob,
 )
@@ -74,11 +77,12 @@ def compose_job(
     config_name: str | None = None,
 ) -> Job:
     """As ``compose``; also with a folder of the user's configurations, or from one of them."""
-    overrides = with_experiment(overrides, command, config_dir)
-    with hydra_app(command, config_dir), explained_errors(command, overrides):
-        given = with_exact_texts(overrides, command)
+    with hydra_app(command, overrides, config_dir):
+        given = hydra_overrides(command, overrides, config_dir)
         config = hydra.compose(config_name or command, given, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
+        if command == "train":
+            _check_own_data(config.hydra)
         with open_dict(config):
             del config["hydra"]
         return to_job(config, command)
@@ -90,24 +94,23 @@ def compose_config(command: Command) -> DictConfig:
         return hydra.compose(command, return_hydra_config=True)
 
 
-def register_schema(command: Command) -> None:
-    """Adds the command's schema to Hydra's ConfigStore, as ``train_schema`` and so on."""
-    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
-
-
 @contextmanager
-def hydra_app(command: Command, config_dir: Path | None = None) -> Iterator[Hydra]:
+def hydra_app(
+    command: Command, overrides: Sequence[str] = (), config_dir: Path | None = None
+) -> Iterator[Hydra]:
     """Hydra with the command's configurations, in which only this thread uses it.
 
-    Its state is global. What an application of the caller has set there is restored.
+    Its state is global. What an application of the caller has set there is restored. Errors of
+    Hydra, OmegaConf and YAML become one-line usage errors.
 
     Args:
-        command: The command.
+        command: The command, whose schema is ``train_schema`` and so on.
+        overrides: Its arguments, for the errors.
         config_dir: A folder of the user's configurations, which precede ours.
     """
     if config_dir is not None and not config_dir.is_dir():
         raise UsageError(f"--config-dir: there is no folder {config_dir}")
-    register_schema(command)
+    ConfigStore.instance().store(name=f"{command}_schema", node=schema(JOBS[command]))
     search_path = create_automatic_config_search_path(None, None, str(CONFIG_DIRS[command]))
     if config_dir is not None:
         anchor = SearchPathQuery(provider="schema")
@@ -118,47 +121,97 @@ def hydra_app(command: Command, config_dir: Path | None = None) -> Iterator[Hydr
             GlobalHydra.instance().clear()
             hydra.version.setbase("1.3")
             yield Hydra.create_main_hydra2(PROGRAMS[command], search_path)
+        # TypeError: model=[1].
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
+            raise UsageError(explain(error, overrides, command)) from error
         finally:
             Singleton.set_state(state)
 
 
-def with_experiment(
-    overrides: Sequence[str], command: Command, config_dir: Path | None = None
+def hydra_overrides(
+    command: Command,
+    overrides: Sequence[str],
+    config_dir: Path | None = None,
+    *,
+    sweep: bool = False,
 ) -> list[str]:
-    """Replaces ``model=auto`` of mt-train by the experiment for the number of training pairs."""
-    if command != "train" or "model=auto" not in overrides:
-        return list(overrides)
-    from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
+    """The arguments of a command as Hydra shall read them.
 
-    def composed(given: Sequence[str]) -> TrainJob:
-        job = compose_job("train", given, config_dir)
-        assert isinstance(job, TrainJob)
-        return job
+    ``model=auto`` of mt-train becomes the experiment for the number of training pairs. Texts are
+    quoted, so that they are taken as they were typed: without, ``output=1.50`` would name a file
+    ``1.5``, and a sentence would need two pairs of quotes. A text in quotes is left to Hydra, and
+    so are ``null``, where it may be null, and, in a sweep, a text with commas or functions.
+    """
+    if command == "train" and "model=auto" in overrides:
+        from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
-    others = [override for override in overrides if override != "model=auto"]
-    return [*choose_experiment(others, composed), *others]
+        def composed(given: Sequence[str]) -> TrainJob:
+            job = compose_job("train", given, config_dir)
+            assert isinstance(job, TrainJob)
+            return job
+
+        others = [override for override in overrides if override != "model=auto"]
+        overrides = [*choose_experiment(others, composed), *others]
+    result = []
+    for argument in overrides:
+        name, _, text = argument.partition("=")
+        kind: Any = JOBS[command]
+        for field in name.lstrip("+").split("."):
+            kind = get_type_hints(kind).get(field) if is_dataclass(kind) else None
+        is_exact = kind in (str, str | None) and not _LEFT_TO_HYDRA.fullmatch(text)
+        is_exact &= kind is str or text.lower() != "null"
+        is_exact &= not (sweep and re.search("[,(]", text))
+        result.append(f"{name}={_quoted(text)}" if is_exact else argument)
+    return result
 
 
-@contextmanager
-def explained_errors(command: Command, overrides: Sequence[str]) -> Iterator[None]:
-    """Turns the errors of Hydra, OmegaConf and YAML into one-line usage errors."""
-    try:
-        yield
-    # TypeError: model=[1].
-    except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
-        raise UsageError(explain(error, overrides, command)) from error
+_LEFT_TO_HYDRA = re.compile(r"""|'.*'|".*\"""", re.DOTALL)
+"""No text, or text in quotes."""
 
 
-def _check_own_data() -> None:
+def override(key: str, value: object) -> str:
+    """The argument ``key=value`` of a command that sets a setting to exactly this value.
+
+    The exception is text with ``${``, which Hydra reads as an interpolation.
+
+    Args:
+        key: The name of the setting.
+        value: None, a number, text, a path, a data source, or a list of them.
+    """
+    return f"{key}={_argument(value)}"
+
+
+def _argument(value: object) -> str:
+    if isinstance(value, SourceConfig):
+        fields = [f"{k}: {_quoted(v)}" for k, v in asdict(value).items() if v is not None]
+        return f"{{{', '.join(fields)}}}"
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_argument, value))}]"
+    if isinstance(value, int | float):
+        return str(value)
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """The text in the quotes of Hydra's grammar."""
+    return QuotedString(text, Quote.double).with_quotes()
+
+
+_NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
+_PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
+"""Text that Hydra reads as it is, without quotes."""
+
+
+def _check_own_data(hydra_config: DictConfig) -> None:
     """Raises ``UsageError`` for own training data beside the default's validation or test set.
 
     They are rarely meant: ``data=files`` was forgotten. Whoever means them sets ``data``.
     """
-    if not HydraConfig.initialized():
-        return
-    hydra = HydraConfig.get()
-    given = [text.lstrip("+~").partition("=")[0] for text in hydra.overrides.task or []]
-    default = hydra.runtime.choices.get("data")
+    given = [text.lstrip("+~").partition("=")[0] for text in hydra_config.overrides.task]
+    default = hydra_config.runtime.choices.get("data")
     kept = [f"data.{part}" for part in ("valid", "test") if f"data.{part}" not in given]
     if "data.train" in given and "data" not in given and default == _DEFAULT_DATA and kept:
         raise UsageError(
@@ -175,8 +228,6 @@ def to_job(config: DictConfig, command: Command) -> Job:
         InputError: A value is invalid, or settings conflict.
     """
     job = JOBS[command]
-    if command == "train":
-        _check_own_data()
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)

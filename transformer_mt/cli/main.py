@@ -8,7 +8,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
-from transformer_mt import __version__
 from transformer_mt.cli import PROGRAMS, Run
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.progress_reporter import log_to
@@ -27,23 +26,17 @@ def main(command: "Command", run: Run | None = None) -> None:
     Raises:
         SystemExit: The command failed; its code is the exit status.
     """
-    program, run_job = PROGRAMS[command], run or _RUN[command]
-    with exit_status(program):
-        from transformer_mt.cli import command_line
-        from transformer_mt.cli.compose import compose_job
-        from transformer_mt.cli.help import help_text
+    run_job = run or _RUN[command]
+    with exit_status(PROGRAMS[command]):
+        arguments = sys.argv[1:]
+        if any(argument.startswith("-") for argument in arguments):
+            from transformer_mt.cli import command_line
 
-        flags, overrides = command_line.parse(sys.argv[1:], command)
-        if flags.version:
-            print(program, __version__)
-        elif flags.help:
-            print(help_text(command))
-        elif flags.cfg or flags.info or flags.shell_completion:
-            command_line.show(command, flags, overrides)
-        elif flags.multirun:
-            command_line.sweep(command, flags, overrides)
+            command_line.run(command, arguments, run_job)
         else:
-            run_job(compose_job(command, overrides, flags.config_dir, flags.config_name))
+            from transformer_mt.cli.compose import compose_job
+
+            run_job(compose_job(command, arguments))
 
 
 def train(job: "TrainJob") -> None:

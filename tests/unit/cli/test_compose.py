@@ -19,7 +19,7 @@ from support.training_runs import arguments, write_corpus
 import transformer_mt
 from transformer_mt import compose
 from transformer_mt.cli import main as cli
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import override
 from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
 from transformer_mt.evaluation.scores import read_scores, to_text
 

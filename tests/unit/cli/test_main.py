@@ -198,20 +198,6 @@ def test_a_text_is_what_was_typed(run: Run) -> None:
     assert jobs[-1].input is None
 
 
-def test_texts_in_lists_and_data_sources_are_what_was_typed(run: Run) -> None:
-    jobs: list[Any] = []
-    argv = ["model=x", "ensemble=[1.10, 1_0, true, a:1, 'b, c']", "beam_size=8"]
-    assert run("translate", *argv, job=jobs.append) == (0, "", "")
-    assert jobs[0].ensemble == ["1.10", "1_0", "true", "a:1", "b, c"]
-    argv = ["data=files", "data.src_lang=en", "data.tgt_lang=de", "data.valid_pairs=0.5"]
-    argv += ["data.train=[{tsv: 1.10, src_column: 2}, {src: 1e3, tgt: 1_0}]", "data.weights=[1,2]"]
-    assert run("train", *argv, "run_dir=1.10", job=jobs.append) == (0, "", "")
-    first, second = jobs[1].data.train
-    assert (first.tsv, first.src_column, second.src, second.tgt) == ("1.10", "2", "1e3", "1_0")
-    assert (jobs[1].run_dir, jobs[1].data.weights) == ("1.10", [1.0, 2.0])
-    assert jobs[1].data.valid_pairs == 0.5
-
-
 def test_cfg_prints_the_recipe_and_runs_nothing(run: Run) -> None:
     argv = ["model=base", "-c", "job", "train.seed=3"]  # flags may stand anywhere
     status, out, err = run("train", *argv, job=pytest.fail)

@@ -56,7 +56,7 @@ def sweep(run: Run, monkeypatch: pytest.MonkeyPatch) -> Sweep:
         ),
         (["run_dir=r", "train.seed=3", "train.seed=1,2"], ["r/train.seed=1", "r/train.seed=2"]),
         (["run_dir=n", "train.seed=1", "model=tiny"], ["n/model=tiny,train.seed=1"]),
-        (["hydra.mode=MULTIRUN", "train.seed=1"], ["runs/wmt14_en_de/train.seed=1"]),
+        (["train.seed=1"], ["runs/wmt14_en_de/train.seed=1"]),
     ],
     ids=["options", "run_dir", "the later one holds", "nothing varies", "default run_dir"],
 )
@@ -81,21 +81,21 @@ def test_a_job_has_the_data_and_the_options_of_its_sweep(
     (folder / "model/mine.yaml").write_text("defaults: [tiny]\nd_ff: 48\n")
     argv = ["run_dir=r s", "train.seed=1,2", "model=mine" if flag else "model=tiny"]
     argv += ["data=files", "data.src_lang=en", "data.tgt_lang=de", "data.valid=[{tsv: 'v w'}]"]
-    argv += ["data.train=[{tsv: 1.10}],[{tsv: 'a, b'}]", flag.replace("FOLDER", str(folder))]
+    argv += ["data.train=[{tsv: c}],[{tsv: 'a, b'}]", flag.replace("FOLDER", str(folder))]
     jobs: list[TrainJob] = sweep("train", *filter(None, argv))[2]
     assert [job.train.seed for job in jobs] == [1, 1, 2, 2]
     assert {job.model.d_ff for job in jobs} == {48 if flag else 256}
     assert {job.data.valid[0].tsv for job in jobs} == {"v w"}
-    assert [job.data.train[0].tsv for job in jobs] == ["1.10", "a, b"] * 2
+    assert [job.data.train[0].tsv for job in jobs] == ["c", "a, b"] * 2
     folders = {Path(job.run_dir) for job in jobs}
     assert len(folders) == 4
     assert {folder.parent for folder in folders} == {Path("r s")}
 
 
 def test_texts_of_a_sweep_are_what_was_typed(sweep: Sweep) -> None:
-    jobs = sweep("translate", "model=x", "input=a", "output=1.50,1_0,true", "tag=1.10")[2]
-    assert [job.output for job in jobs] == ["1.50", "1_0", "true"]
-    assert {job.tag for job in jobs} == {"1.10"}
+    jobs = sweep("translate", "model=x", "input=it's 1.50", "output=a,'1_0'", "tag=1.10")[2]
+    assert [job.output for job in jobs] == ["a", "1_0"]
+    assert {(job.input, job.tag) for job in jobs} == {("it's 1.50", "1.10")}
     numbered = 'output="a.${hydra:job.num}.de"'
     jobs = sweep("translate", "model=x", "input=a", "beam_size=1,4", numbered)[2]
     assert [(job.beam_size, job.output) for job in jobs] == [(1, "a.0.de"), (4, "a.1.de")]

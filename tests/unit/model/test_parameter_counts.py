@@ -11,12 +11,9 @@ import re
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from support.paths import ROOT
 
-from transformer_mt.cli.compose import register_schema
-from transformer_mt.config import CONFIG_DIR, ModelConfig
+from transformer_mt import compose
 from transformer_mt.model.transformer import Transformer
 
 PAPER_MILLIONS = {
@@ -38,10 +35,7 @@ VOCABULARY = 41_100
 
 def count(name: str, vocabulary: int = VOCABULARY) -> int:
     """Parameters of the model of a row as it is built, without allocating memory."""
-    register_schema("train")
-    with initialize_config_dir(str(CONFIG_DIR), version_base="1.3"):
-        config = OmegaConf.to_object(compose("train", [f"experiment=table3/{name}"]).model)
-    assert isinstance(config, ModelConfig)
+    config = compose([f"experiment=table3/{name}"]).model
     with torch.device("meta"):
         model = Transformer(config, vocabulary)
     assert all(parameter.requires_grad for parameter in model.parameters())

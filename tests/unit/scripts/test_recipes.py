@@ -23,8 +23,7 @@ from support.model_folders import JOB, write_model
 from support.paths import ROOT
 from support.polling import wait_until
 
-from transformer_mt.cli.compose import compose
-from transformer_mt.cli.overrides import override
+from transformer_mt.cli.compose import compose, override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
