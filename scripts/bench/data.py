@@ -31,7 +31,6 @@ from transformer_mt import compose
 from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import Cleaner
-from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -134,15 +133,14 @@ def datasets_map(job: TrainJob) -> Figures:
     import datasets
 
     data, folder = job.data, Path(job.cache_dir)
-    cleaner, tokenizer = Cleaner(data), Tokenizer(Path(str(job.tokenizer.path)))
+    tokenizer = Tokenizer(Path(str(job.tokenizer.path)))
     valid = read_pairs(data.valid, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    held_out = side_hashes(valid, data, ())
+    cleaner = Cleaner(data, held_out=side_hashes(valid, data, ()))
 
     def clean(batch: Figures) -> Figures:
         """Normalises, filters and encodes a batch of pairs."""
-        pairs = [cleaner.normalize(Pair(*row)) for row in rows(batch, "src", "tgt")]
-        pairs = [pair for pair in pairs if cleaner.check_text(pair.src, pair.tgt) is None]
-        pairs = [pair for pair in pairs if not any(hash_text(fold(s)) in held_out for s in pair)]
+        cleaned = [cleaner.clean(Pair(*row)) for row in rows(batch, "src", "tgt")]
+        pairs = [pair.text for pair in cleaned if pair.dropped_by is None]
         src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
         src_ids, tgt_ids = ([[*ids, EOS] for ids in tokenizer.encode(side)] for side in (src, tgt))
         columns: Figures = {"src": src, "tgt": tgt, "src_ids": src_ids, "tgt_ids": tgt_ids}

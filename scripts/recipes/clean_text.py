@@ -25,8 +25,8 @@ from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
 from transformer_mt.config import DataConfig
-from transformer_mt.data.cleaning.cleaner import CleaningReport
-from transformer_mt.data.cleaning.filters import active_filters
+from transformer_mt.data.cleaning.cleaner import CleanedPair, CleaningReport
+from transformer_mt.data.cleaning.filters import SET_ASIDE, active_filters, overlaps
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.store.encode import Arrays, Chunk, EncodeChunk, KeptPair, encode_all
@@ -38,6 +38,7 @@ from transformer_mt.data.subwords.tokenizer import (
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.jobs.line_processor import check_outputs
 
 
@@ -79,8 +80,9 @@ class CleanPairs(EncodeChunk):
 
     def content(self, source: int, kept: list[KeptPair]) -> Arrays:
         """The lines of each side."""
+        lines = [Pair(add_tag(p.cleaned.tag, p.cleaned.line.src), p.cleaned.line.tgt) for p in kept]
         texts = {
-            name: "".join(one_line(getattr(pair.line, name)) + "\n" for pair in kept)
+            name: "".join(f"{one_line(getattr(pair, name))}\n" for pair in lines)
             for name in Pair._fields
         }
         return {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
@@ -100,16 +102,16 @@ class CleanLines(CleanPairs):
         tests = [
             (f.name, f.side(cleaning, languages[1])) for f in active_filters(cleaning) if f.side
         ]
+        tests.append((SET_ASIDE, lambda text: overlaps([text], self.held_out)))
         for row, line in enumerate(chunk.pairs, chunk.first_row):
             text = normalizer.tgt(line.tgt)
             pair, ids = Pair(text, text), list[int]()
             reason = next((name for name, drops in tests if drops(text)), None)
             if reason is None:
                 ids = [*self.tokenizer.encode([text])[0], EOS]
-                too_long = "length" if len(ids) > cleaning.max_tokens else None
-                reason = too_long or self.check_held_out(pair)
+                reason = "length" if len(ids) > cleaning.max_tokens else None
             if reason is None:
-                kept.append(KeptPair(row, line, "", pair, ids, ids))
+                kept.append(KeptPair(row, CleanedPair("", line, pair, None), ids, ids))
             else:
                 report.add(reason, f"{source.name}:{row}", "", text)
         return kept

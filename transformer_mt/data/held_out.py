@@ -76,12 +76,12 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
     has no hash, by which to find it in the training text.
     """
     sets = [_FirstPairs(part, size) for part, size in sizes(data).items()]
-    of_source, tags, done = cleaners(data), data.tags, 0
+    of_source, done = cleaners(data, data.tags), 0
     for chunk in read_chunks(data, "read"):
         for pair in chunk.pairs:
             for first in sets:
                 position = first.position(pair)
-                if position is not None and _is_clean(pair, of_source[chunk.source], tags):
+                if position is not None and _is_suitable(pair, of_source[chunk.source]):
                     first.add(position, pair)
         done += len(chunk.pairs)
     held_out = sum(size * done if size < 1 else size for size in sizes(data).values())
@@ -95,10 +95,10 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
     files.write_json(folder / _FILE, content)
 
 
-def _is_clean(pair: Pair, cleaner: Cleaner, tags: Collection[str]) -> bool:
-    text = cleaner.normalize(Pair(split_tag(pair.src, tags)[1], pair.tgt))
+def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
     is_line = not any(character in side for character in _LOST_IN_FILES for side in pair)
-    return is_line and all(map(fold, text)) and cleaner.check_text(*text) is None
+    cleaned = cleaner.clean(pair)
+    return is_line and all(map(fold, cleaned.text)) and cleaned.dropped_by is None
 
 
 def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
@@ -119,7 +119,8 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
         encoded = tokenizer.encode_pairs(candidates[part], normalizer)
         for pair, (src, tgt) in zip(candidates[part], encoded, strict=True):
             hashes = side_hashes([pair], data, tokenizer.tags)
-            too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]))
+            num_tags = tokenizer.num_tags(src)
+            too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]), num_tags)
             if hashes.isdisjoint(taken) and not too_long:
                 chosen[part].append(pair)
                 taken |= hashes

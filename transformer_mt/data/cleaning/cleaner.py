@@ -1,18 +1,24 @@
 """Cleaning of the training data: applies the filters, and reports what each dropped.
 
-A pair meets the filters of text first (``Cleaner.check_text``), those of length once it is encoded
-(``Cleaner.check_lengths``), and then those that compare it with other pairs by their hashes.
+A pair meets the filters of text first (``Cleaner.clean``), those of length once it is encoded
+(``Cleaner.check_lengths``), and then the one that finds duplicates by their hashes.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from math import inf
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from transformer_mt.config import CleaningConfig, DataConfig
-from transformer_mt.data.cleaning.filters import SideFilter, active_filters, overlaps
+from transformer_mt.data.cleaning.filters import (
+    SET_ASIDE,
+    PairFilter,
+    SideFilter,
+    active_filters,
+    overlaps,
+)
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
@@ -34,94 +40,117 @@ _NOISE_SEED = 4
 """Last number of the seeds of noise; those of other generators differ."""
 
 
+class CleanedPair(NamedTuple):
+    """A training pair after normalisation and the filters of text."""
+
+    tag: str
+    """The tag of its source, or ""."""
+    line: Pair
+    """The lines as they were read, without the tag."""
+    text: Pair
+    """The normalised lines."""
+    dropped_by: str | None
+    """Name of the first filter that drops the pair, or None."""
+
+
 class Cleaner:
     """Noise on training pairs, their normalisation, and the filters that need nothing but the pair.
 
     Args:
         data: The configuration.
         languages: Source and target language; default: those of the model.
+        tags: Tags that a source line may start with.
+        held_out: Hashes of sentences that no pair may contain.
     """
 
-    def __init__(self, data: DataConfig, languages: tuple[str, str] | None = None):
+    def __init__(
+        self,
+        data: DataConfig,
+        languages: tuple[str, str] | None = None,
+        tags: Collection[str] = (),
+        held_out: Container[int] = frozenset(),
+    ):
         self._config = config = data.cleaning
         src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
+        self._tags = tags
         self.noise: PairNoise | None = None
         if data.augment != "none":
             self.noise = resolve_name(PAIR_NOISE)
-        self._text: list[tuple[str, Callable[[str, str], bool]]] = []
+        self._filters: list[tuple[str, PairFilter]] = []
         for f in active_filters(config):
             if f.side:
                 tests = f.side(config, src_lang), f.side(config, tgt_lang)
-                self._text.append((f.name, _either_side(*tests)))
+                self._filters.append((f.name, _either_side(*tests)))
             elif f.both:
-                self._text.append((f.name, f.both(config, src_lang, tgt_lang)))
+                self._filters.append((f.name, f.both(config, src_lang, tgt_lang)))
+        if held_out:
+            self._filters.append((SET_ASIDE, lambda *pair: overlaps(pair, held_out)))
 
-    def normalize(self, pair: Pair) -> Pair:
-        """Normalises both sides."""
-        return Pair(self._normalizer.src(pair.src), self._normalizer.tgt(pair.tgt))
+    def clean(self, pair: Pair) -> CleanedPair:
+        """Takes the tag off, normalises both sides, and applies the filters of text."""
+        tag, src = split_tag(pair.src, self._tags)
+        line = Pair(src, pair.tgt)
+        text = self._normalize(line)
+        name = next((name for name, drops in self._filters if drops(*text)), None)
+        return CleanedPair(tag, line, text, name)
 
-    def add_noise(self, line: Pair, seed: Sequence[int]) -> Pair | None:
-        """The normalised text of a pair after noise was added to it; None if none is.
+    def add_noise(self, pair: CleanedPair, seed: Sequence[int]) -> Pair | None:
+        """The text of a pair after noise was added to it; None if none is.
 
-        Args:
-            line: The pair before it is normalised, which may undo noise, without its tag.
-            seed: Seed of the noise.
+        Normalisation follows, which may undo the noise.
         """
         if self.noise is None:
             return None
-        noisy = self.noise(line, np.random.default_rng([*seed, _NOISE_SEED]))
-        return None if noisy == line else self.normalize(noisy)
+        noisy = self.noise(pair.line, np.random.default_rng([*seed, _NOISE_SEED]))
+        return None if noisy == pair.line else self._normalize(noisy)
 
-    def check_text(self, src: str, tgt: str) -> str | None:
-        """Name of the first filter that drops a pair by its normalised text, or None."""
-        return next((name for name, drops in self._text if drops(src, tgt)), None)
+    def _normalize(self, pair: Pair) -> Pair:
+        return Pair(self._normalizer.src(pair.src), self._normalizer.tgt(pair.tgt))
 
-    def check_lengths(self, num_src: int, num_tgt: int) -> str | None:
+    def check_lengths(self, num_src: int, num_tgt: int, num_tags: int = 0) -> str | None:
         """Name of the first filter that drops a pair by its numbers of subwords, or None.
 
-        Both numbers include the end symbol.
+        Both numbers include the end symbol, and that of the source its tags, which do not count
+        for the ratio.
         """
-        shorter, longer = sorted((num_src, num_tgt))
-        if longer > self._config.max_tokens:
+        if max(num_src, num_tgt) > self._config.max_tokens:
             return "length"
+        shorter, longer = sorted((num_src - num_tags, num_tgt))
         limit = (self._config.max_ratio or inf) * shorter + _RATIO_SLACK
         return "length_ratio" if longer > limit else None
 
 
-def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> Callable[[str, str], bool]:
+def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> PairFilter:
     return lambda src, tgt: src_test(src) or tgt_test(tgt)
 
 
-def cleaners(data: DataConfig) -> list[Cleaner]:
+def cleaners(
+    data: DataConfig, tags: Collection[str], held_out: Container[int] = frozenset()
+) -> list[Cleaner]:
     """The cleaner of each training source."""
     languages = [data.languages(source) for source in data.train]
-    made = {pair: Cleaner(data, pair) for pair in set(languages)}
+    made = {pair: Cleaner(data, pair, tags, held_out) for pair in set(languages)}
     return [made[pair] for pair in languages]
 
 
 def clean_text(
-    data: DataConfig,
-    held_out: frozenset[int],
-    seed: int,
-    pairs: Iterable[tuple[int, int, Pair]],
+    data: DataConfig, held_out: Container[int], seed: int, pairs: Iterable[tuple[int, int, Pair]]
 ) -> list[Pair]:
-    """Normalises pairs, removes their tags, and drops those that a filter of text drops.
+    """The text of the pairs that no filter of text drops; some have noise, with ``data.augment``.
 
     Args:
-        data: The configuration; with ``data.augment``, some of the returned pairs have noise.
+        data: The configuration.
         held_out: Hashes of sentences that no pair may contain.
         seed: Seed of the noise.
         pairs: Each is preceded by the index of its data source, and by its number in it.
     """
-    of_source, tags = cleaners(data), data.tags
-    kept = []
+    of_source, kept = cleaners(data, data.tags, held_out), []
     for source, row, pair in pairs:
         cleaner = of_source[source]
-        line = Pair(split_tag(pair.src, tags)[1], pair.tgt)
-        text = cleaner.normalize(line)
-        if cleaner.check_text(*text) is None and not (held_out and overlaps(text, held_out)):
-            kept.append(cleaner.add_noise(line, [seed, source, row]) or text)
+        cleaned = cleaner.clean(pair)
+        if cleaned.dropped_by is None:
+            kept.append(cleaner.add_noise(cleaned, [seed, source, row]) or cleaned.text)
     return kept
 
 

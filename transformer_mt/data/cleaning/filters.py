@@ -11,7 +11,7 @@ import hashlib
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cache
 from operator import eq
@@ -224,7 +224,7 @@ def hash_text(text: str) -> int:
     return int.from_bytes(digest, "little")
 
 
-def overlaps(pair: Pair, held_out: Container[int]) -> bool:
+def overlaps(pair: Iterable[str], held_out: Container[int]) -> bool:
     """Whether a side of a pair is held out, by the hash of its folded text."""
     return any(hash_text(fold(side)) in held_out for side in pair)
 
@@ -233,9 +233,9 @@ def overlaps(pair: Pair, held_out: Container[int]) -> bool:
 class Filter:
     """Registration of a filter.
 
-    A filter tests one ``side`` or the ``text`` of both. Those without such a test compare encoded
-    lengths (``Cleaner.check_lengths``), or hashes: with earlier pairs (``DUPLICATE_KEYS``), or with
-    the validation and test set.
+    A filter tests one ``side`` or the text of ``both``. Those without such a test compare hashes
+    with the validation and test set, encoded lengths (``Cleaner.check_lengths``), or hashes with
+    earlier pairs (``DUPLICATE_KEYS``).
     """
 
     name: str
@@ -253,6 +253,9 @@ class Filter:
         return " ".join(n if value is True else f"{n}={value:g}" for n, value in values if value)
 
 
+SET_ASIDE = "set_aside"
+"""Name of the filter of pairs that have a side of the validation or test set."""
+
 FILTERS = (
     Filter("empty", side=lambda *_: is_blank),
     Filter("garbled", ("drop_garbled",), side=lambda *_: garbled),
@@ -263,9 +266,9 @@ FILTERS = (
     Filter("identical", ("drop_identical",), both=lambda *_: identical),
     Filter("digit_mismatch", ("drop_digit_mismatch",), both=lambda *_: digit_mismatch),
     Filter("language", ("min_language_probability",), side=wrong_language),
+    Filter(SET_ASIDE, ("drop_held_out",)),
     Filter("length", ("max_tokens",)),
     Filter("length_ratio", ("max_ratio",)),
-    Filter("set_aside", ("drop_held_out",)),
     Filter("duplicate_pair", ("deduplicate",)),
     Filter("duplicate_source", ("deduplicate_sources",)),
     Filter("duplicate_target", ("deduplicate_targets",)),

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
-from transformer_mt.data.cleaning.cleaner import Cleaner, CleaningReport, cleaners
-from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text, overlaps
+from transformer_mt.data.cleaning.cleaner import CleanedPair, Cleaner, CleaningReport, cleaners
+from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
-from transformer_mt.data.text.tags import add_tag, split_tag
+from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import ProgressReporter
 
@@ -79,12 +79,7 @@ class KeptPair(NamedTuple):
 
     row: int
     """Number of the pair in its data source, from 1."""
-    line: Pair
-    """The lines as they were read."""
-    tag: str
-    """The tag of its source, or ""."""
-    text: Pair
-    """The normalised text, without its tag."""
+    cleaned: CleanedPair
     src: list[int]
     """Token ids of the source side, with its tag and the end symbol."""
     tgt: list[int]
@@ -133,28 +128,26 @@ class EncodeChunk:
         arrays = self.content(chunk.source, kept)
         for name in _duplicate_filters(report):
             unique_text = DUPLICATE_KEYS[name]
-            texts = (Pair(add_tag(pair.tag, pair.text.src), pair.text.tgt) for pair in kept)
+            texts = (
+                Pair(add_tag(cleaned.tag, cleaned.text.src), cleaned.text.tgt)
+                for _, cleaned, *_ in kept
+            )
             arrays[name] = np.fromiter(map(hash_text, map(unique_text, texts)), np.uint64)
         return EncodedChunk(chunk.source, len(kept), arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
         name, kept = self.data.train[chunk.source].name, list[KeptPair]()
-        cleaner, max_tokens = self._cleaners[chunk.source], self.data.cleaning.max_tokens
+        cleaner = self._cleaners[chunk.source]
         for row, line in enumerate(chunk.pairs, chunk.first_row):
-            tag, text = split_tag(line.src, self.tokenizer.tags)
-            pair = cleaner.normalize(Pair(text, line.tgt))
-            reason = cleaner.check_text(*pair)
+            pair, src, tgt = cleaner.clean(line), list[int](), list[int]()
+            if (reason := pair.dropped_by) is None:
+                src, tgt = self._encode(pair.tag, pair.text)
+                reason = cleaner.check_lengths(len(src), len(tgt), bool(pair.tag))
             if reason is None:
-                src, tgt = self._encode(pair)
-                reason = cleaner.check_lengths(len(src), len(tgt)) or self.check_held_out(pair)
-                src = [self.tokenizer.tags[tag], *src] if tag else src
-                if len(src) > max_tokens:  # with its tag
-                    reason = reason or "length"
-            if reason is None:
-                kept.append(KeptPair(row, line, tag, pair, src, tgt))
+                kept.append(KeptPair(row, pair, src, tgt))
             else:
-                report.add(reason, f"{name}:{row}", *pair)
+                report.add(reason, f"{name}:{row}", *pair.text)
         return kept
 
     def content(self, source: int, kept: list[KeptPair]) -> Arrays:
@@ -170,31 +163,26 @@ class EncodeChunk:
             arrays[f"{name}.lengths"] = side.lengths
         return arrays
 
-    def check_held_out(self, pair: Pair) -> str | None:
-        """``set_aside`` if the validation or test set has one of the sides, else None."""
-        return "set_aside" if self.held_out and overlaps(pair, self.held_out) else None
-
-    def _encode(self, pair: Pair, sampling: float = 0.0) -> tuple[list[int], list[int]]:
-        """Ids of both sides, with end symbols and without a tag."""
-        source = self.tokenizer.without_unknown_marks(pair.src)  # as when it is translated
+    def _encode(self, tag: str, text: Pair, sampling: float = 0.0) -> tuple[list[int], list[int]]:
+        """Ids of both sides, with end symbols and the tag."""
+        source = self.tokenizer.without_unknown_marks(text.src)  # as when it is translated
         (src,) = self.tokenizer.encode([source], sampling)
-        (tgt,) = self.tokenizer.tgt.encode([pair.tgt], sampling)
-        return [*src, EOS], [*tgt, EOS]
+        (tgt,) = self.tokenizer.tgt.encode([text.tgt], sampling)
+        return [*([self.tokenizer.tags[tag]] if tag else []), *src, EOS], [*tgt, EOS]
 
     def _varied(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
         """Ids of a copy of a pair: those of the clean pair if the copy has a side too long."""
-        line = Pair(split_tag(pair.line.src, self.tokenizer.tags)[1], pair.line.tgt)
-        noisy = self._cleaners[source].add_noise(line, [self.seed, copy, source, pair.row])
+        seed = [self.seed, copy, source, pair.row]
+        noisy = self._cleaners[source].add_noise(pair.cleaned, seed)
         if noisy is None and not self.sampling:
             return pair.src, pair.tgt
-        src, tgt = self._encode(noisy or pair.text, self.sampling)
-        src = [self.tokenizer.tags[pair.tag], *src] if pair.tag else src
+        src, tgt = self._encode(pair.cleaned.tag, noisy or pair.cleaned.text, self.sampling)
         fits = max(len(src), len(tgt)) <= self.data.cleaning.max_tokens
         return (src, tgt) if fits else (pair.src, pair.tgt)
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
-        return cleaners(self.data)
+        return cleaners(self.data, self.tokenizer.tags, self.held_out)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

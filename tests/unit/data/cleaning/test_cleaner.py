@@ -8,6 +8,7 @@ import pytest
 from transformer_mt.config import CleaningConfig, DataConfig
 from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport
 from transformer_mt.data.cleaning.filters import FILTERS, active_filters
+from transformer_mt.data.text.sources import Pair
 
 BAD = {
     "empty": ("", "a <b>b</b>\x07"),
@@ -27,6 +28,10 @@ def cleaner_of(config: CleaningConfig, src_lang: str = "en", tgt_lang: str = "de
     return Cleaner(DataConfig(src_lang=src_lang, tgt_lang=tgt_lang, cleaning=config))
 
 
+def dropped_by(cleaner: Cleaner, src: str, tgt: str) -> str | None:
+    return cleaner.clean(Pair(src, tgt)).dropped_by
+
+
 @pytest.fixture
 def strict() -> Cleaner:
     names = ("garbled", "markup", "identical", "repetitive", "odd_words", "digit_mismatch")
@@ -36,28 +41,28 @@ def strict() -> Cleaner:
 
 def test_a_pair_counts_for_the_first_filter_that_drops_it(strict: Cleaner) -> None:
     """Most of these pairs would be dropped by a later filter too."""
-    assert {name: strict.check_text(*pair) for name, pair in BAD.items()} == {n: n for n in BAD}
-    assert strict.check_text("a good sentence", "ein guter Satz") is None
+    assert {name: dropped_by(strict, *pair) for name, pair in BAD.items()} == {n: n for n in BAD}
+    assert dropped_by(strict, "a good sentence", "ein guter Satz") is None
 
 
 def test_one_bad_side_is_enough(strict: Cleaner) -> None:
     bad_sides = {name: BAD[name][0] for name in BAD if name not in PAIRS}
     for name, bad in (bad_sides | {"repetitive": "so so so so"}).items():
-        assert strict.check_text("good", bad) == name  # good in both languages
-        assert strict.check_text(bad, "good") == name
+        assert dropped_by(strict, "good", bad) == name  # good in both languages
+        assert dropped_by(strict, bad, "good") == name
 
 
 def test_each_side_is_tested_for_its_own_language() -> None:
     config = CleaningConfig(drop_odd_words=True, min_script_share=0.5)
     chinese = "这是一个没有空格的很长的句子这是一个没有空格的很长的句子"
-    assert cleaner_of(config, "en", "zh").check_text("a good day", chinese) is None
-    assert cleaner_of(config, "zh", "en").check_text(chinese, "a good day") is None
-    assert cleaner_of(config, "en", "zh").check_text(chinese, "a good day") == "word_length"
+    assert dropped_by(cleaner_of(config, "en", "zh"), "a good day", chinese) is None
+    assert dropped_by(cleaner_of(config, "zh", "en"), chinese, "a good day") is None
+    assert dropped_by(cleaner_of(config, "en", "zh"), chinese, "a good day") == "word_length"
 
 
 def test_default_settings_drop_only_empty_and_long_pairs() -> None:
     plain = cleaner_of(CleaningConfig(max_tokens=10))
-    assert [name for name, pair in BAD.items() if plain.check_text(*pair)] == ["empty"]
+    assert [name for name, pair in BAD.items() if dropped_by(plain, *pair)] == ["empty"]
     assert plain.check_lengths(10, 1) is None
     assert [f.name for f in active_filters(CleaningConfig())] == ["empty", "length"]
 
