@@ -60,8 +60,6 @@ class DecodeConfig(SearchConfig):
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU; on a
     GPU, as many as its memory easily holds."""
-    min_length: int = number(0, at_least=0, at_most=10_000)
-    """Minimum number of tokens of a translation."""
     max_length: int | None = number(None, at_least=1)
     """Maximum number of tokens of a translation. null: no limit besides ``max_extra_tokens``."""
     no_repeat_ngram: int = number(0, at_least=0)
@@ -81,10 +79,6 @@ class DecodeConfig(SearchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            self.max_length is None or self.max_length >= self.min_length,
-            f"max_length={self.max_length} must be ≥ min_length",
-        )
         for name in () if self.sampling else ("temperature", "top_k", "top_p", "seed"):
             require(
                 getattr(self, name) == getattr(DecodeConfig, name),
@@ -165,7 +159,6 @@ class TranslateJob(Checked):
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
     batch_tokens: int | None = DecodeConfig.batch_tokens
-    min_length: int = DecodeConfig.min_length
     max_length: int | None = DecodeConfig.max_length
     no_repeat_ngram: int = DecodeConfig.no_repeat_ngram
     sampling: bool = DecodeConfig.sampling

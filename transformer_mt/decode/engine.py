@@ -126,7 +126,7 @@ def max_tokens(config: ModelConfig) -> int:
 
 def max_output_tokens(config: DecodeConfig, source_length: int, max_tokens: int) -> int:
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
-    limit = max(source_length + config.max_extra_tokens, config.min_length)
+    limit = source_length + config.max_extra_tokens
     return min(limit, config.max_length or limit, max_tokens)
 
 

@@ -141,10 +141,9 @@ class TorchEngine:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self.models, src, beams)
-            if config.min_length or config.no_repeat_ngram or prefixes is not None:
-                min_lengths = [min(config.min_length, limits[i]) for i in batch]
+            if config.no_repeat_ngram or prefixes is not None:
                 own = [[] if prefixes is None else prefixes[i] for i in batch]
-                step = ConstrainedStep(step, own, min_lengths, config.no_repeat_ngram, EOS)
+                step = ConstrainedStep(step, own, config.no_repeat_ngram, EOS)
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [

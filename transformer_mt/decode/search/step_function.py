@@ -1,7 +1,7 @@
 """The decoding step that a search calls, and such a step under constraints.
 
-Constraints are a forced prefix, a minimum length and the blocking of n-grams: a token that is ruled
-out gets −∞; the others keep their log-probabilities, without rescaling.
+Constraints are a forced prefix and the blocking of n-grams: a token that is ruled out gets −∞; the
+others keep their log-probabilities, without rescaling.
 
 Shapes: B sentences, W beams, V vocabulary.
 """
@@ -45,7 +45,6 @@ class ConstrainedStep:
     Args:
         model: The step function.
         prefixes: Token ids that each translation starts with.
-        min_lengths: Minimum number of tokens of each translation, end symbol not counted.
         no_repeat_ngram: Size of n-grams that may not occur twice, except in the prefix; 0 allows
             all.
         eos: Id of the end symbol.
@@ -57,16 +56,13 @@ class ConstrainedStep:
         self,
         model: StepFunction,
         prefixes: Sequence[Sequence[int]],
-        min_lengths: Sequence[int],
         no_repeat_ngram: int,
         eos: int,
     ):
         self._model, self._no_repeat_ngram, self._eos = model, no_repeat_ngram, eos
-        self._prefixes, self._min_lengths = list(prefixes), list(min_lengths)
-        # [B][W][t] tokens of each beam; only if there are other constraints than lengths.
-        self._tokens: list[list[list[int]]] = [[] for _ in prefixes]
-        self._depends_on_tokens = no_repeat_ngram > 0 or any(prefixes)
-        self._position = 0
+        self._prefixes = list(prefixes)
+        # [B][W][t] tokens of each beam, without the start symbol; None before the first step.
+        self._tokens: list[list[list[int]]] | None = None
 
     def reserve(self, steps: int) -> bool:
         """See ``StepFunction``."""
@@ -75,24 +71,12 @@ class ConstrainedStep:
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
         log_probs = self._model.step(tokens)
-        if self._position == 0:  # the start symbol is not part of a translation
+        if self._tokens is None:
             self._tokens = [[[] for _ in range(tokens.shape[1])] for _ in self._prefixes]
-        elif self._depends_on_tokens:
+        else:
             for beams, newest in zip(self._tokens, tokens.tolist(), strict=True):
                 for beam, token in zip(beams, newest, strict=True):
                     beam.append(token)
-        if self._depends_on_tokens:
-            self._rule_out_tokens(log_probs)
-        too_short = [self._position < min_length for min_length in self._min_lengths]
-        if any(too_short):
-            self._rule_out_end(log_probs, torch.tensor(too_short, device=log_probs.device))
-        self._position += 1
-        return log_probs
-
-    def _rule_out_tokens(self, log_probs: Tensor) -> None:
-        """Rules out tokens that do not continue the prefix, or that would complete an n-gram a
-        second time, in place: [B, W, V].
-        """
         forced: list[tuple[int, int, int]] = []
         blocked: list[tuple[int, int, int]] = []
         for row, prefix in enumerate(self._prefixes):
@@ -106,27 +90,20 @@ class ConstrainedStep:
         force(log_probs, forced)
         if blocked:
             log_probs[tuple(torch.tensor(blocked, device=log_probs.device).T)] = -torch.inf
-
-    def _rule_out_end(self, log_probs: Tensor, too_short: Tensor) -> None:
-        """Rules out the end symbol in sentences that are too short, [B], in place: [B, W, V]."""
-        ends = log_probs[..., self._eos].clone()
-        log_probs[..., self._eos] = ends.masked_fill(too_short[:, None], -torch.inf)
-        if self._no_repeat_ngram:  # a beam may end early where all other tokens are blocked
-            stuck = log_probs.amax(-1) == -torch.inf
-            log_probs[..., self._eos] = ends.where(stuck, log_probs[..., self._eos])
+        return log_probs
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
         self._model.select(beams)
-        if self._depends_on_tokens:
-            for row, indices in enumerate(beams.tolist()):
-                self._tokens[row] = [list(self._tokens[row][index]) for index in indices]
+        assert self._tokens is not None
+        for row, indices in enumerate(beams.tolist()):
+            self._tokens[row] = [list(self._tokens[row][index]) for index in indices]
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""
         self._model.keep(sentences)
+        assert self._tokens is not None
         self._prefixes = [self._prefixes[row] for row in sentences]
-        self._min_lengths = [self._min_lengths[row] for row in sentences]
         self._tokens = [self._tokens[row] for row in sentences]
 
 

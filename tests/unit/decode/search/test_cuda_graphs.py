@@ -157,7 +157,7 @@ def test_rare_checks_for_finished_sentences_change_nothing(
 def test_steps_that_are_not_capturable_run_eagerly(
     graph_step: type[FakeGraphStep], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = DecodeConfig(no_repeat_ngram=2, min_length=3, max_extra_tokens=5)
+    config = DecodeConfig(no_repeat_ngram=2, max_extra_tokens=5)
     translator, lines = make_translator(random_model(), tokenizer, config), random_lines(10, 6)
     found = translator.translate(lines)
     assert graph_step.captures == 0

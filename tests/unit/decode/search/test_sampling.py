@@ -91,7 +91,7 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
 def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
     """Tokens sampled after an end may repeat; the other samples end within their limit."""
     table = TableModel(lambda *_: [math.log(1 / 8)] * 8, [0])
-    model = ConstrainedStep(table, [[]], [0], n, EOS)
+    model = ConstrainedStep(table, [[]], n, EOS)
     draws = [[Random(f"{seed} {i}") for i in range(3)]]
     config = DecodeConfig(sampling=True, length_penalty=0)
     (found,) = sample(model, [4], draws, config, bos=BOS, eos=EOS)
