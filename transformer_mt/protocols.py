@@ -94,31 +94,9 @@ class LineTranslator(Protocol):
         """Source and target language of lines with a tag, or with "" for none."""
 
 
-class LineCheck(NamedTuple):
-    """Finds unusual lines, which are counted."""
-
-    is_unusual: Callable[[str, str], bool]
-    """Whether the text of a line, in this source language, is unusual."""
-    message: str
-    """What is logged after their number; ``{first}`` is the number of the first one."""
-
-
-class LineWrapper(Protocol):
-    """A wrapper that changes how lines are translated (``MARKUP``, ``SPLIT_WRAPPERS``)."""
-
-    @property
-    def checks(self) -> Mapping[str, LineCheck]:
-        """Checks of lines, by the name of their count in ``InputStats``.
-
-        If the wrapper is a class, they are an attribute of the class.
-        """
-
-    def __call__(self, translator: Any, /) -> LineTranslator:
-        """Wraps the ``Translator``, or for ``split`` what ``markup`` may have wrapped it in.
-
-        Raises:
-            InputError: A package is missing, or the model does not allow it.
-        """
+LineWrapper = Callable[[Any], LineTranslator]
+"""Changes how lines are translated (``MARKUP``, ``SENTENCES``): wraps the ``Translator``, or for
+``split`` what ``markup`` may have wrapped it in. It may raise ``InputError``."""
 
 
 class TranslatedDocument(NamedTuple):

@@ -29,11 +29,8 @@ TRACKERS: Registry = {
 MARKUP = "transformer_mt.contrib.documents.markup:MarkupTranslator"
 """``markup=keep`` of mt-translate: a ``protocols.LineWrapper``."""
 
-SPLIT_WRAPPERS: Registry = {
-    "none": "transformer_mt.contrib.documents.sentences:whole_lines",
-    "sentences": "transformer_mt.contrib.documents.sentences:SentenceTranslator",
-}
-"""``split`` of mt-translate: ``protocols.LineWrapper``, around that of ``markup``."""
+SENTENCES = "transformer_mt.contrib.documents.sentences:SentenceTranslator"
+"""``split=sentences`` of mt-translate: a ``protocols.LineWrapper``, around that of ``markup``."""
 
 DOCUMENT_FORMATS: Registry = {
     "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",
@@ -114,7 +111,7 @@ EXPORT_FORMATS: Registry = {
 }
 """``format`` of mt-export: ``protocols.ExportFormat``."""
 
-QUANTIZED_FORMATS: Registry = {name: EXPORT_FORMATS[name] for name in ("ctranslate2", "argos")}
+QUANTIZED_FORMATS = ("ctranslate2", "argos")
 """Formats of mt-export that have a ``compute_type``."""
 
 MARIAN_IMPORT = "transformer_mt.conversion.marian_import:import_model"

@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         read_text(path, options.lines * options.rounds)
         for path in (options.source, options.reference)
     )
-    request = EngineRequest.open(options.model, device="cpu")
+    request = EngineRequest(options.model, device="cpu")
     model, job = request.models[0].config, request.trained
     print(shared.heading())
     print(
@@ -142,7 +142,7 @@ def build(name: str, folder: Path, beam_size: int, singly: bool, scratch: Path) 
         return ctranslate2_alone(name.removeprefix("ct2-"), folder, beam_size, singly)
     engine, compute_type = OURS[name]
     search = {"beam_size": beam_size, "length_penalty": LENGTH_PENALTY}
-    request = EngineRequest.open(folder, search=search, device="cpu", compute_type=compute_type)
+    request = EngineRequest(folder, search=search, device="cpu", compute_type=compute_type)
     translator = Translator.open(request, engine)
 
     def run(lines: Lines) -> tuple[list[str], int]:
@@ -156,7 +156,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
     """CTranslate2 as its manual advises: one worker per core, or all cores for one line."""
     import ctranslate2
 
-    request = EngineRequest.open(folder, device="cpu")
+    request = EngineRequest(folder, device="cpu")
     tokenizer, normalizer = request.tokenizer, Normalizer.of(request.trained.data)
     cores = torch.get_num_threads()
     engine = ctranslate2.Translator(

@@ -65,7 +65,7 @@ def write_model(
 def convert(folder: Path) -> None:
     """For CTranslate2, if it is installed: otherwise the first use does so, with a message."""
     if find_spec("ctranslate2") is not None:
-        find_or_convert(EngineRequest.open(folder, device="cpu"), "float32")
+        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
 
 
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:

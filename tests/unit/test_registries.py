@@ -18,7 +18,6 @@ from transformer_mt.registries import Registry
 
 ACCEPTED: dict[str, Callable[[str], object]] = {
     "ENGINES": lambda name: TranslateJob(model="x", engine=name),
-    "SPLIT_WRAPPERS": lambda name: TranslateJob(model="x", split=name),
     "DOCUMENT_FORMATS": lambda name: TranslateJob(model="x", format=name),
     "SCHEDULES": lambda name: ScheduleConfig(name=name, peak_lr=None if name == "noam" else 1.0),
     "VALIDATION_METRICS": lambda name: TrainConfig(best_by=name),
@@ -28,7 +27,7 @@ ACCEPTED: dict[str, Callable[[str], object]] = {
 PATHS = sorted(
     path
     for attribute, value in vars(registries).items()
-    if attribute.isupper() and attribute != "DOCUMENT_ENDINGS"  # whose values are names
+    if attribute.isupper() and attribute not in ("DOCUMENT_ENDINGS", "QUANTIZED_FORMATS")  # names
     for path in (value.values() if isinstance(value, dict) else [value])
 )
 

@@ -8,12 +8,7 @@ from typing import Any
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.errors import UsageError
-from transformer_mt.registries import (
-    DOCUMENT_ENDINGS,
-    DOCUMENT_FORMATS,
-    ENGINES,
-    SPLIT_WRAPPERS,
-)
+from transformer_mt.registries import DOCUMENT_ENDINGS, DOCUMENT_FORMATS, ENGINES
 
 COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
 """Values of ``compute_type``; few devices support all types."""
@@ -125,7 +120,7 @@ class TranslateJob(Checked):
     else float32. ``fast`` uses int8 where CTranslate2 supports the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
-    split: str = one_of("auto", SPLIT_WRAPPERS)
+    split: str = one_of("auto", "none", "sentences")
     """Translate whole lines, or the sentences of each line one by one; auto splits the texts of
     documents only."""
     fuzzy: bool = True
@@ -150,9 +145,6 @@ class TranslateJob(Checked):
     """Score the translations in this file, one per input line, instead of translating."""
     alignment: bool = False
     """Add word alignments to the output. Needs ``format=jsonl``."""
-    cache_dir: str = "~/.cache/transformer_mt"
-    """Folder for converted models that cannot be stored with the model. ``~/.cache`` is
-    ``$XDG_CACHE_HOME`` where that is set."""
     # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.
     beam_size: int | None = None
     length_penalty: float | None = None

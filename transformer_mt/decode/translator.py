@@ -83,7 +83,6 @@ class Translator:
         compute_type: str = "auto",
         step: int | None = None,
         ensemble: Sequence[str | Path] = (),
-        cache_dir: str = TrainJob.cache_dir,
         **decode_settings: Any,
     ) -> "Translator":
         """Opens a model as ``mt-translate`` does; nothing in it is run as code.
@@ -99,7 +98,6 @@ class Translator:
                 otherwise float32; ``fast`` is int8 where CTranslate2 does the job.
             step: Step of the checkpoint to load; None loads the final, averaged weights.
             ensemble: More models with the same vocabulary; probabilities are averaged.
-            cache_dir: Stores a converted model that cannot be stored in its folder.
             decode_settings: Fields of ``DecodeConfig`` that differ from the folder's or from the
                 defaults, for example ``beam_size=1``.
 
@@ -107,14 +105,13 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
         """
-        request = EngineRequest.open(
+        request = EngineRequest(
             folder,
             search=decode_settings,
             device=device,
             compute_type=compute_type,
             step=step,
             ensemble=ensemble,
-            cache_dir=cache_dir,
         )
         return cls.open(request, engine)
 

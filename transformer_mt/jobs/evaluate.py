@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from transformer_mt import files
-from transformer_mt.config import DataConfig, EvaluateJob
+from transformer_mt.config import DataConfig, EvaluateJob, TrainJob
 from transformer_mt.config.languages import language_name
 from transformer_mt.config.translate import search_settings
 from transformer_mt.data.held_out import with_written_sets
@@ -85,7 +85,7 @@ class Evaluator:
         inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
         self._request = None
         if job.model is not None:
-            self._request = EngineRequest.open(
+            self._request = EngineRequest(
                 job.model,
                 search=search_settings(job),
                 device=job.device,
@@ -270,7 +270,7 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
             "source=FILE with 'references=[FILE]'; the next training can hold one out "
             f"(data.{subset}_pairs=1000)"
         )
-    pairs = read_all(sources, data, files.cache_path(request.cache_dir))
+    pairs = read_all(sources, data, files.cache_path(TrainJob.cache_dir))
     if evaluation_data_differs(folder, subset, pairs):
         log.warning("data.%s has changed since this model was trained", subset)
     names = dict.fromkeys(Path(source.name).name for source in sources)

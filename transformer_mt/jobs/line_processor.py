@@ -2,12 +2,13 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, BinaryIO
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
@@ -17,8 +18,8 @@ from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import UNTAGGED, Translator
 from transformer_mt.errors import InputError
-from transformer_mt.protocols import Document, LineCheck, LineTranslator, LineWrapper, Translation
-from transformer_mt.registries import MARKUP, SPLIT_WRAPPERS
+from transformer_mt.protocols import Document, LineTranslator, Translation
+from transformer_mt.registries import MARKUP, SENTENCES
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,16 @@ CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
 similar length."""
 
 
+_SEVERAL = re.compile(
+    r"[^\W\d_]{4} ?[.!?…؟।۔][\"'”’»)\]]*\s+[\"'“„«(\[]*(?![a-zß-öø-ÿа-я])[^\W\d_]"
+    r"|[。！？][」』”）]*[^\s。！？」』”）]"
+)
+"""Where another sentence starts: after a word that is too long for most abbreviations."""
+
 _UNUSUAL = {
+    "several": "line(s) hold several sentences (the first: line {first:,}), of which a model "
+    "trained on single sentences may garble or omit some: split=sentences translates them one by "
+    "one",
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
     "nul": "line(s) contain NUL characters (the first: line {first:,})",
@@ -45,7 +55,7 @@ _UNUSUAL = {
 class InputStats:
     """Counts of unusual input lines by kind, without kinds that do not occur.
 
-    The kinds are those of ``_UNUSUAL``, and of the checks of a wrapper.
+    The kinds are those of ``_UNUSUAL``.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -57,6 +67,23 @@ class InputStats:
         self.counts[kind] = self.counts.get(kind, 0) + count
         if line is not None:
             self.first.setdefault(kind, line)
+
+
+class Output:
+    """An output to which chunks are appended, each of which the reader of a pipe gets at once."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.lines = 0
+        """Number of input lines whose output is there."""
+        self.stats = InputStats()
+        """Unusual lines among them."""
+
+    def append(self, text: bytes, num_lines: int) -> None:
+        """Appends the output for the next lines."""
+        self._file.write(text)
+        self._file.flush()
+        self.lines += num_lines
 
 
 class LineProcessor:
@@ -82,7 +109,7 @@ class LineProcessor:
         needs += [f"markup={job.markup}"] * (job.markup != "text")
         needs += [] if document is None else [f"format={job.document_format}"]
         self._job = job
-        self._request = request = EngineRequest.open(
+        self._request = request = EngineRequest(
             job.model,
             search=search_settings(job),
             device=job.device,
@@ -91,7 +118,6 @@ class LineProcessor:
             ensemble=job.ensemble,
             needs=needs,
             token_scores=job.format == "jsonl",
-            cache_dir=job.cache_dir,
         )
         if job.output is not None:
             given = {key: getattr(job, key) for key in ("input", "prefix", "score")}
@@ -103,27 +129,19 @@ class LineProcessor:
         self._translator = Translator.open(request, job.engine)
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
-        self._wrapped: LineTranslator = self._translator
-        self._checks: dict[str, LineCheck] = {}
-        self._messages = _UNUSUAL
         self._split = job.split
         if job.split == "auto":
             self._split = "none" if document is None else "sentences"
-        wrappers = list[str]()
+        self._wrapped: LineTranslator = self._translator
         if document is not None:
             self._wrapped = document.wrap(self._translator)
         elif job.markup == "keep":
-            wrappers.append(MARKUP)
-        if aligned is None and not job.alignment:  # which are of whole lines
-            wrappers.append(SPLIT_WRAPPERS[self._split])
-        for path in wrappers:
-            wrapper: LineWrapper = resolve_name(path)
-            self._wrapped = wrapper(self._wrapped)
-            self._checks |= wrapper.checks
-            messages = {kind: check.message for kind, check in wrapper.checks.items()}
-            self._messages = messages | self._messages
+            self._wrapped = resolve_name(MARKUP)(self._wrapped)
+        if self._split == "sentences":
+            self._wrapped = resolve_name(SENTENCES)(self._wrapped)
         # A document reports its own, and a given translation may be empty.
         self._counts_empty = document is None and job.score is None
+        self._counts_several = self._split == "none" and aligned is None and not job.alignment
         self.aligned_file: AlignedFile | None = None
         """Read in step with the input: beginnings of translations, or translations to score."""
         if aligned is not None:
@@ -157,7 +175,7 @@ class LineProcessor:
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
         advice = ": try split=sentences" if self._split == "none" else ""
-        for kind, message in self._messages.items():
+        for kind, message in _UNUSUAL.items():
             if count := stats.counts.get(kind):
                 text = message.format(
                     first=stats.first.get(kind),
@@ -184,16 +202,13 @@ class LineProcessor:
                 stats.add("nul", number)
             if "▁" in lines[-1]:
                 stats.add("space_mark", number)
+            if self._counts_several and _SEVERAL.search(lines[-1]):
+                stats.add("several", number)
         translator = self._translator
         cut_before, short_before = translator.cut_lines, translator.short_translations
         tagged = translator.with_tag(lines, self._job.tag)
         for i in translator.untagged(tagged):
             stats.add("untagged", first_line + i)
-        for number, source in enumerate(tagged if self._checks else (), first_line):
-            tag, text = translator.split_tag(source)
-            for kind, check in self._checks.items():
-                if check.is_unusual(text, translator.languages(tag)[0]):
-                    stats.add(kind, number)
         output = bytearray()
         found = self._translate(tagged, first_line)
         for number, (line, translations) in enumerate(zip(lines, found, strict=True), first_line):

@@ -1,4 +1,4 @@
-"""The output of a translation while it grows, and what is kept of it for the same command."""
+"""What is finished of the translation of a file, kept until all is, for the same command."""
 
 import logging
 import os
@@ -6,30 +6,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, NoReturn
 
 from transformer_mt import files
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats
+from transformer_mt.jobs.line_processor import InputStats, Output
 
 log = logging.getLogger(__name__)
-
-
-class Output:
-    """An output to which chunks are appended, each of which the reader of a pipe gets at once."""
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self.lines = 0
-        """Number of input lines whose output is there."""
-        self.stats = InputStats()
-        """Unusual lines among them."""
-
-    def append(self, text: bytes, num_lines: int) -> None:
-        """Appends the output for the next lines."""
-        self._file.write(text)
-        self._file.flush()
-        self.lines += num_lines
 
 
 class PartialOutput(Output):

@@ -261,7 +261,7 @@ def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> li
         return []
     sources, references = [pair.src for pair in data.test], [pair.tgt for pair in data.test]
     if world.size == 1:  # as mt-eval does, so that both print the same scores
-        translator = Translator.load(job.run_dir, device=str(world.device), cache_dir=job.cache_dir)
+        translator = Translator.load(job.run_dir, device=str(world.device))
     else:  # of which not all can be expected to see the folder
         translator = Translator.of_model(model, data.tokenizer, job)
     hypotheses = translate_sharded(translator, sources, world)

@@ -17,10 +17,9 @@ from typing import BinaryIO
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines, read_blocks
-from transformer_mt.distributed.environment import num_ranks
 from transformer_mt.errors import InputError, printable
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor
-from transformer_mt.jobs.partial_output import Output, partial_output
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor, Output
+from transformer_mt.jobs.partial_output import partial_output
 from transformer_mt.progress_reporter import ProgressReporter
 from transformer_mt.protocols import Document
 from transformer_mt.registries import DOCUMENT_FORMATS
@@ -46,11 +45,9 @@ def translate(
         Counts of unusual input lines.
 
     Raises:
-        InputError: A file or a model is missing or damaged, the settings conflict, another process
-            is writing the output, or torchrun has started several processes.
+        InputError: A file or a model is missing or damaged, the settings conflict, or another
+            process is writing the output.
     """
-    if num_ranks() > 1:
-        raise InputError("mt-translate is one process: start one for each part of a divided input")
     document: Document | None = None
     if job.document_format is not None:
         document = resolve_name(DOCUMENT_FORMATS[job.document_format])(job)

@@ -228,13 +228,6 @@ def test_killed_command_resumes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
-def test_one_process_translates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(InputError, match="one process: start one for each part"):
-        translate(TranslateJob(model="m"))
-
-
 def test_a_stream_is_translated_in_a_thread(untrained: Path, tmp_path: Path) -> None:
     text, sink = b"the dog\n\n\xff\n", io.BytesIO()
     expected = "\n".join([*translate_lines(untrained, ["the dog", "", "\ufffd"]), ""])

@@ -131,7 +131,7 @@ def test_sentences_of_a_line_are_translated_separately_and_keep_their_markup(
 
 
 def test_lines_of_several_sentences_are_counted(translated: Translated) -> None:
-    text = b"The dog jumps.\nThe dog jumps. A fox sleeps!\n\nThe barn\nYes? No. Yes!\n"
+    text = b"The dog jumps.\nThe dog jumps. A fox sleeps!\n\nThe barn\nReally? No. Yes!\n"
     _, err = translated(text, beam_size=1)
     assert "2 line(s) hold several sentences (the first: line 2)" in err
     assert "split=sentences" in err

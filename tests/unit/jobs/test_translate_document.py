@@ -127,6 +127,6 @@ def test_lines_whose_markup_does_not_parse(run: Run, capsys: pytest.CaptureFixtu
         b'<!DOCTYPE HTML>\n<b>A</b> {n}\n<A TITLE="X < Y">Z</A>\n'
     )
     assert capsys.readouterr().err == (
-        "mt-translate: 2 line(s) have markup that does not parse (the first: line 1) and were "
-        "translated as text; for whole pages use format=html\n"
+        "mt-translate: lines with markup that does not parse are translated as text; the first: "
+        "'<!DOCTYPE html>'; for whole pages use format=html\n"
     )

@@ -9,13 +9,14 @@ the characters that they stand for. A space beside a tag becomes a plain one; wi
 spaces are characters like any other.
 """
 
+import logging
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from html import unescape
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from transformer_mt import Translator
 from transformer_mt.contrib.documents.tag_placement import (
@@ -25,7 +26,9 @@ from transformer_mt.contrib.documents.tag_placement import (
     Tag,
     restore_markup,
 )
-from transformer_mt.protocols import LineCheck, Translation
+from transformer_mt.protocols import Translation
+
+log = logging.getLogger(__name__)
 
 _ATTRIBUTES = r"""(?:\s(?:(?:"[^"<]*"|'[^'<]*'|[^<>"'])*?(?=/?>)|[^<>]*?))?"""  # > may be quoted
 _TAG = rf"<(?P<closes>/?)(?P<name>[A-Za-z][\w:.-]*|\d+){_ATTRIBUTES}(?P<empty>/?)>"
@@ -90,16 +93,9 @@ class MarkupTranslator:
         InputError: The normalisation changes the words of a line.
     """
 
-    checks: ClassVar[Mapping[str, LineCheck]] = {
-        "malformed": LineCheck(
-            lambda text, language: is_malformed(text),
-            "line(s) have markup that does not parse (the first: line {first:,}) and were "
-            "translated as text; for whole pages use format=html",
-        )
-    }
-
     def __init__(self, translator: Translator, unplaced: list[Unplaced] | None = None):
         self._unplaced = [] if unplaced is None else unplaced
+        self._has_warned = False
         tokenizer = translator.tokenizer
         self._translator = translator
         self.split_tag, self.languages = translator.split_tag, translator.languages
@@ -117,7 +113,14 @@ class MarkupTranslator:
         for i, tagged in enumerate(lines):
             tag, line = self.split_tag(tagged)
             before.append(f"{tag} " if tag else "")
-            if not MARKUP.search(line) or is_malformed(line):
+            malformed = is_malformed(line)
+            if malformed and not self._has_warned:
+                self._has_warned = True
+                log.warning(
+                    f"lines with markup that does not parse are translated as text; the first: "
+                    f"{line[:60]!r}; for whole pages use format=html"
+                )
+            if malformed or not MARKUP.search(line):
                 plain.append(i)
             elif not _LETTER.search(MARKUP.sub("", line)):
                 results[i] = [Translation(line.strip(SPACES), 0.0, 0)]  # nothing to translate

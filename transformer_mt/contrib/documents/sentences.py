@@ -1,40 +1,19 @@
 """Sentence splitting: lines of several sentences are translated sentence by sentence."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 from sentencex import segment
 
 from transformer_mt.config.languages import base_language, word_separator
 from transformer_mt.contrib.documents.markup import EMPTY_ELEMENTS, MARKUP
-from transformer_mt.protocols import LineCheck, LineTranslator, Translation
+from transformer_mt.protocols import LineTranslator, Translation
 
 _TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
 """An initial or a title, after which the sentence continues."""
 _SPACE = re.compile(r"\s")
 """A space or line break of any script. sentencex sees plain spaces: 1.0.32 panics at a full stop
 after a no-break space (``Plan B\\xa0.``)."""
-
-
-class _WholeLines:
-    """Translates lines as they are, and counts those of several sentences."""
-
-    checks: ClassVar[Mapping[str, LineCheck]] = {
-        "several": LineCheck(
-            lambda text, language: len(split_sentences(text, language)) > 1,
-            "line(s) hold several sentences (the first: line {first:,}), of which a model trained "
-            "on single sentences may garble or omit some: split=sentences translates them one by "
-            "one",
-        )
-    }
-
-    def __call__(self, translator: LineTranslator) -> LineTranslator:
-        return translator
-
-
-whole_lines = _WholeLines()
-"""A wrapper that changes nothing."""
 
 
 class SentenceTranslator:
@@ -44,8 +23,6 @@ class SentenceTranslator:
     are preserved: one line in is one line out, and an empty line stays empty. Abbreviations that
     sentencex knows do not end a sentence, nor do titles and initials.
     """
-
-    checks: ClassVar[Mapping[str, LineCheck]] = {}
 
     def __init__(self, translator: LineTranslator):
         self._translator = translator

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from transformer_mt import files, run_layout
+from transformer_mt.config import TrainJob
 from transformer_mt.decode.engine import UnavailableError
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
@@ -31,7 +32,7 @@ def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
     """
     record = {"model": request.checksums[0], "version": _VERSION}
     in_folder = request.folder / run_layout.CTRANSLATE2 / compute_type
-    cache = files.cache_path(request.cache_dir) / "ctranslate2" / request.checksums[0][:16]
+    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / request.checksums[0][:16]
     for target in (in_folder, cache / compute_type):
         if _was_made_from(record, target):  # also where nothing can be written
             return target
@@ -49,7 +50,7 @@ def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
     except OSError as error:
         raise UnavailableError(
             f"cannot store the converted model in {target} ({error.strerror or error}); set "
-            "cache_dir, or engine=torch to do without"
+            "XDG_CACHE_HOME, or engine=torch to do without"
         ) from error
     return target
 

@@ -5,18 +5,17 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from dataclasses import asdict
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from transformer_mt import files
-from transformer_mt.config import DecodeConfig, TrainJob
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
-from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum
+from transformer_mt.data.subwords.tokenizer import vocabulary_checksum
 from transformer_mt.decode.engine import SINUSOIDS, Engine, UnavailableError, unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -35,35 +34,27 @@ if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class EngineRequest:
-    """Everything that an engine is built from; weights are loaded only when they are needed."""
+    """A model, and what an engine shall do with it; weights are loaded only when they are needed.
 
-    folder: Path
-    """Model folder."""
-    tokenizer: Tokenizer
-    trained: TrainJob
-    """The job that trained the model."""
-    config: DecodeConfig
-    """Search settings."""
-    device: str
-    """As PyTorch names it."""
-    compute_type: str
-    """As in ``mt-translate``."""
-    step: int | None
-    """Step of the checkpoint whose weights to use; None for the folder's final weights."""
-    ensemble: Sequence[Path]
-    """Folders of further models, whose probabilities are averaged with the first one's."""
-    needs: Sequence[str]
-    """Settings of the caller that only PyTorch supports: ``prefix``, ``score``, ``alignment``."""
-    token_scores: bool
-    """Whether log-probabilities of tokens are wanted, which ``auto`` then takes PyTorch for."""
-    cache_dir: str
-    """Stores a converted model that cannot be stored in its folder."""
+    Args:
+        reference: The model: a folder, or a repository of the Hugging Face Hub.
+        search: Fields of ``DecodeConfig`` that differ from the folder's or from the defaults.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        compute_type: As in ``mt-translate``.
+        step: Step of the checkpoint whose weights to use; None for the final weights.
+        ensemble: Further models with the same vocabulary; probabilities are averaged.
+        needs: Settings of the caller that only PyTorch supports, such as ``alignment``.
+        token_scores: Whether log-probabilities of tokens are wanted, which ``auto`` then takes
+            PyTorch for.
 
-    @classmethod
-    def open(
-        cls,
+    Raises:
+        InputError: The configuration or the vocabulary is missing or damaged, a repository cannot
+            be downloaded, a setting is invalid, or there is no such device.
+    """
+
+    def __init__(
+        self,
         reference: str | Path,
         *,
         search: Mapping[str, Any] | None = None,
@@ -73,42 +64,15 @@ class EngineRequest:
         ensemble: Sequence[str | Path] = (),
         needs: Sequence[str] = (),
         token_scores: bool = False,
-        cache_dir: str = TrainJob.cache_dir,
-    ) -> "EngineRequest":
-        """Reads the configuration and the vocabulary of a model.
-
-        Args:
-            reference: The model: a folder, or a repository of the Hugging Face Hub.
-            search: Fields of ``DecodeConfig`` that differ from the folder's or from the defaults.
-            device: ``auto``, ``cpu`` or ``cuda``.
-            compute_type: As in ``mt-translate``.
-            step: Step of the checkpoint whose weights to use; None for the final weights.
-            ensemble: Further models, with the same vocabulary; probabilities are averaged.
-            needs: Settings of the caller that only PyTorch supports, such as ``alignment``.
-            token_scores: Whether log-probabilities of tokens are wanted.
-            cache_dir: Stores a converted model that cannot be stored in its folder.
-
-        Raises:
-            InputError: The configuration or the vocabulary is missing or damaged, a repository
-                cannot be downloaded, a setting is invalid, or there is no such device.
-        """
+    ):
         choice("compute_type", compute_type, *COMPUTE_TYPES)
-        find = partial(locate, cache_dir=cache_dir)
-        folder, *others = map(find, (reference, *ensemble))
-        tokenizer, trained = load_tokenizer(folder)
-        return cls(
-            folder=folder,
-            tokenizer=tokenizer,
-            trained=trained,
-            config=trained.decode.with_settings(search or {}),
-            device=_pick_device(device),
-            compute_type=compute_type,
-            step=step,
-            ensemble=others,
-            needs=needs,
-            token_scores=token_scores,
-            cache_dir=cache_dir,
-        )
+        self.folder, *self.ensemble = map(locate, (reference, *ensemble))
+        self.tokenizer, self.trained = load_tokenizer(self.folder)
+        self.config = self.trained.decode.with_settings(search or {})
+        self.device = _pick_device(device)
+        """As PyTorch names it."""
+        self.compute_type, self.step = compute_type, step
+        self.needs, self.token_scores = needs, token_scores
 
     @cached_property
     def models(self) -> "list[Transformer]":

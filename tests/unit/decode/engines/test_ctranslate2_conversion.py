@@ -32,7 +32,7 @@ def change_weights(folder: Path) -> Transformer:
 
 
 def convert(folder: Path, compute_type: str = "float32") -> Path:
-    return find_or_convert(EngineRequest.open(folder, device="cpu"), compute_type)
+    return find_or_convert(EngineRequest(folder, device="cpu"), compute_type)
 
 
 @pytest.fixture

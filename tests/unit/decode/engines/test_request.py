@@ -68,7 +68,7 @@ def choose(
     ) -> tuple[str, list[str]]:
         given = {key: settings.pop(key) for key in ("ensemble", "needs") if key in settings}
         model_folder.write_config(tmp_path, replace(JOB, model=model))
-        request = EngineRequest.open(
+        request = EngineRequest(
             tmp_path,
             search=settings,
             device=device,
