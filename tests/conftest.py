@@ -35,7 +35,6 @@ LONG = (
     "gpu",
     "parity/test_learning.py",
     "parity/test_model_options.py",
-    "parity/test_peers.py",
     "parity/test_transformers_export.py",
     "robustness",
     "slurm",
@@ -72,6 +71,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _is_long(item.path):
             item.add_marker(pytest.mark.long)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The corpus of tiny training runs, in a folder for the runs of a file."""
+    from support.training_runs import write_corpus  # not for tests that do not train
+
+    folder = tmp_path_factory.mktemp("corpus")
+    write_corpus(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)

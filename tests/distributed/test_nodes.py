@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from support.launched_runs import BIN, MT_TRAIN, checkpoints, start
-from support.training_runs import Running, curve
+from support.training_runs import BIN, MT_TRAIN, Running, checkpoints, curve, start
 
 CABLE = "mtcable"
 ADDRESSES = ("10.231.7.1", "10.231.7.2")

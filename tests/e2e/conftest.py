@@ -4,14 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.training_runs import Running, Start, arguments, write_corpus
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
+from support.training_runs import Running, Start, arguments
 
 
 @pytest.fixture

@@ -12,10 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.launched_runs import BIN
 from support.paths import ROOT
 from support.sample import sample_pairs
-from support.training_runs import MODEL
+from support.training_runs import BIN, MODEL
 
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
 UPDATES = 120

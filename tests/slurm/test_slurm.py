@@ -9,20 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.launched_runs import BIN, checkpoints, settings, write_corpus
 from support.paths import SCRIPTS
 from support.polling import wait_until
+from support.training_runs import BIN, ON_RANKS, TIMEOUT, arguments, checkpoints
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 180.0
 OPTIONS = ["--gpus-per-node=1", "--cpus-per-task=1", "--time=60"]
 LONGER = ["train.max_steps=100", "train.validate_every=50"]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,13 +46,15 @@ def run(*command: str) -> str:
     ).stdout
 
 
+def settings(corpus: Path, name: str) -> list[str]:
+    return arguments(corpus, corpus / name, *ON_RANKS)
+
+
 def submit(corpus: Path, name: str, *overrides: str, options: list[str] | None = None) -> str:
     """Submits slurm.sbatch on both nodes unless ``options`` say otherwise; returns the job's id."""
     options = [*OPTIONS, *(options or ["--nodes=2"]), f"--output={corpus}/%x-%j.log"]
-    script = str(SCRIPTS / "slurm.sbatch")
-    return run(
-        "sbatch", "--parsable", *options, script, *settings(corpus, name), *overrides
-    ).strip()
+    argv = [str(SCRIPTS / "slurm.sbatch"), *settings(corpus, name), *overrides]
+    return run("sbatch", "--parsable", *options, *argv).strip()
 
 
 def state(job: str) -> tuple[str, int, int]:

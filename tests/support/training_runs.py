@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,6 +18,8 @@ import torch
 from support import fork_server
 from transformer_mt.cli.main import main
 
+BIN = Path(sys.executable).parent
+MT_TRAIN = str(BIN / "mt-train")
 TIMEOUT = 180.0
 """Seconds after which a process counts as hanging."""
 MODEL = [
@@ -41,6 +44,21 @@ RECIPE = [
     "train.device=cpu",
     "decode.max_extra_tokens=5",
 ]
+ON_RANKS = [
+    "train.precision=fp32",
+    "model.dropout=0",  # its masks depend on the number of ranks
+    "schedule=inverse_sqrt",
+    "schedule.warmup_steps=10",
+    "schedule.peak_lr=5e-3",  # low enough that rounding errors do not grow
+    "train.max_tokens_per_device=80",
+    "train.max_steps=50",
+    "train.log_every=1",
+    "train.checkpoint_every=20",
+    "train.validate_every=25",
+    "decode.beam_size=2",
+    "decode.max_extra_tokens=2",
+]
+"""Further settings of runs that several ranks share."""
 
 
 def _serve(
@@ -139,10 +157,13 @@ def write_corpus(
     folder: Path,
     translate: Callable[[str], str] = str.upper,
     pairs: int = 120,
-    valid: int = 10,
-    test: int = 8,
+    valid: int = 11,
+    test: int = 7,
 ) -> None:
-    """A "translation" of random letters: train.tsv, valid.tsv, test.tsv."""
+    """A "translation" of random letters: train.tsv, valid.tsv, test.tsv.
+
+    Two or three ranks cannot share the validation and test sets evenly.
+    """
     rng = random.Random(0)
     for name, count in (("train", pairs), ("valid", valid), ("test", test)):
         lines = [" ".join(rng.choices("abcdefgh", k=rng.randint(2, 6))) for _ in range(count)]
@@ -156,6 +177,20 @@ def arguments(folder: Path, run_dir: Path, *more: str) -> list[str]:
     languages = ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
     where = [f"run_dir={run_dir}", f"cache_dir={folder}/cache"]
     return [*where, *languages, *data, *MODEL, *RECIPE, *more]
+
+
+def start(corpus: Path, name: str, command: str | Sequence[str], *more: str, **env: str) -> Running:
+    """Starts ``train`` or a program on a corpus, ``ON_RANKS``, in a folder of this name in it."""
+    output = Path(tempfile.mkdtemp(dir=corpus)) / "output"
+    argv = arguments(corpus, corpus / name, *ON_RANKS, *more)
+    return Running(command, argv, output, OMP_NUM_THREADS="1", **env)
+
+
+def workers(launcher: int) -> list[int]:
+    """Process ids of the workers of a launcher, in the order of ranks."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    lines = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
+    return sorted(int(pid) for pid, line in lines.items() if b"transformer_mt.cli" in line)
 
 
 def one_line_error(result: tuple[int | None, str, str]) -> str:

@@ -10,17 +10,10 @@ from pathlib import Path
 
 import pytest
 from support import fake_wandb
-from support.training_runs import Running, arguments, write_corpus
+from support.training_runs import Running, arguments
 
 from transformer_mt import compose, train
 from transformer_mt.training.metrics_log import read_records
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_corpus(folder)
-    return folder
 
 
 def test_training_is_the_same_with_a_tracker_that_fails(
