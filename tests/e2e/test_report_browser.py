@@ -2,13 +2,11 @@
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from support.browser import Browser, needs_browser
+from support.browser import needs_browser, rendered, run
 
 from transformer_mt.contrib.report.attention import Attention, Weights, page
 from transformer_mt.contrib.report.pages import report_page
@@ -27,13 +25,6 @@ HOSTILE = [
     "$\\frac{a}{b}$ \\u003c %s \x00 \x1b[31m i",
     "<b>bold</b> <a href='javascript:alert(1)'>a link</a> https://example.org/",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
 
 
 def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
@@ -55,7 +46,6 @@ def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
 LINES = 130
 NAMES = [f"{HOSTILE[3]}.de", HOSTILE[2]]
 """Of the systems; the ends of their paths."""
-PLACE = "[data-part=place]"
 
 
 @pytest.fixture(scope="module")
@@ -86,99 +76,95 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def texts(browser: Browser, selector: str, text: str = "x.textContent") -> list[Any]:
-    """What an expression says of each element."""
-    found: list[Any] = browser.run(
-        f"[...document.querySelectorAll({json.dumps(selector)})].map(x => {text})"
+SENTENCES = """
+const shown = () => texts("#sentences dt:first-child", x => Number(x.textContent));
+const search = async text => { set("input[type=search]", text, "input"); await later(); };
+const place = () => texts("[data-part=place]");
+"""
+
+
+def test_report_renders_and_html_in_sentences_is_escaped(report: Path) -> None:
+    document, complaints = rendered(report)
+    assert complaints == []
+    assert f"1–50 of {LINES}" in document  # its script may run
+    found = run(
+        report,
+        """return {
+          headings: texts("h1"), sections: texts("h2").length, title: document.title,
+          heights: texts("figure svg", x => x.getBoundingClientRect().height),
+          strange: texts("img, a, iframe, object, link").length,
+          cells: texts("#sentences dl", x => [...x.querySelectorAll("dd")].map(y => y.textContent)),
+        }""",
     )
-    return found
+    assert found["sections"] == 5
+    assert len(found["heights"]) == 2 + 3
+    assert min(found["heights"]) > 50
+    assert [found["title"]] == found["headings"] == [", ".join(NAMES)]
+    assert found["strange"] == 0
+    assert [cell[:2] for cell in found["cells"][: len(HOSTILE)]] == [[line] * 2 for line in HOSTILE]
+    assert found["cells"][0][2] == HOSTILE[0] + " needle"
 
 
-def shown(browser: Browser) -> list[int]:
-    """The line numbers in the list of all sentences."""
-    return texts(browser, "#sentences dt:first-child", "Number(x.textContent)")
+def test_search_finds_and_highlights_sentences(report: Path) -> None:
+    queries = ["needle", "I", "<script>document", "not there at all", ""]
+    steps = f"""{SENTENCES}
+      const found = [];
+      for (const query of {json.dumps(queries)}) {{
+        await search(query);
+        found.push([shown(), texts("mark"), texts("#sentences dd"), place()[0],
+                    texts("#sentences :is(b, a, img, script)").length]);
+      }}
+      return found;"""
+    found = run(report, steps)
+    needle, letter, script, nothing, everything = found
+    assert needle[:2] == [[1, 78], ["needle", "NEEDLE"]]
+    assert letter[0] == [*range(1, len(HOSTILE) + 1), 78]
+    assert letter[2][:36:4] == HOSTILE  # as they were, marks or not
+    assert script[0] == [1, 2]
+    assert (nothing[0], nothing[3]) == ([], "0")
+    assert everything[0] == list(range(1, 51))
+    assert [strange for *_, strange in found] == [0] * len(queries)
 
 
-def choose(browser: Browser, selector: str, value: int | str, event: str = "change") -> None:
-    """Sets the value of a box as a reader does."""
-    browser.run(
-        f"""(() => {{
-          const box = document.querySelector('{selector}');
-          box.value = {json.dumps(str(value))};
-          box.dispatchEvent(new Event('{event}'));
-        }})()"""
-    )
+def test_paging(report: Path) -> None:
+    steps = f"""{SENTENCES}
+      const next = document.querySelector("[data-part=next]");
+      const pages = [[shown(), place(), next.disabled]];
+      for (let i = 0; i < 2; i++) {{
+        next.click();
+        pages.push([shown(), place(), next.disabled]);
+      }}
+      return pages;"""
+    pages = run(report, steps)
+    assert [line for lines, *_ in pages for line in lines] == list(range(1, LINES + 1))
+    assert pages[0][1:] == [[f"1–50 of {LINES}"], False]
+    assert pages[2][1:] == [[f"101–{LINES} of {LINES}"], True]
 
 
-def search(browser: Browser, text: str) -> list[int]:
-    choose(browser, "input[type=search]", text, "input")
-    browser.run("new Promise(done => setTimeout(done, 400))")
-    return shown(browser)
-
-
-def test_report_renders_and_html_in_sentences_is_escaped(browser: Browser, report: Path) -> None:
-    browser.emulate(width=1200)
-    browser.open(report)
-    assert len(texts(browser, "h2")) == 5
-    sizes = texts(browser, "figure svg", "x.getBoundingClientRect().height")
-    assert len(sizes) == 2 + 3
-    assert min(sizes) > 50
-    assert browser.run("document.title") == ", ".join(NAMES)
-    assert texts(browser, "h1") == [", ".join(NAMES)]
-    assert texts(browser, "img, a, iframe, object, link") == []
-    assert len(texts(browser, "script")) == 2  # one that runs, and one of data
-    cells = texts(browser, "#sentences dl", "[...x.querySelectorAll('dd')].map(y => y.textContent)")
-    assert [cell[:2] for cell in cells[: len(HOSTILE)]] == [[line, line] for line in HOSTILE]
-    assert cells[0][2] == HOSTILE[0] + " needle"
-    assert browser.complaints() == []
-
-
-def test_search_finds_and_highlights_sentences(browser: Browser, report: Path) -> None:
-    browser.open(report)
-    assert shown(browser) == list(range(1, 51))
-    assert search(browser, "needle") == [1, 78]
-    assert texts(browser, "mark") == ["needle", "NEEDLE"]
-    assert search(browser, "I") == [*range(1, len(HOSTILE) + 1), 78]
-    assert texts(browser, "#sentences dd")[:36:4] == HOSTILE  # as they were, marks or not
-    assert texts(browser, "#sentences :is(b, a, img, script)") == []
-    assert search(browser, "<script>document") == [1, 2]
-    assert search(browser, "not there at all") == []
-    assert texts(browser, PLACE) == ["0"]
-    assert search(browser, "") == list(range(1, 51))
-
-
-def test_paging(browser: Browser, report: Path) -> None:
-    browser.open(report)
-    seen = shown(browser)
-    assert texts(browser, PLACE) == [f"1–50 of {LINES}"]
-    for _ in range(2):
-        browser.run("document.querySelector('[data-part=next]').click()")
-        seen += shown(browser)
-    assert seen == list(range(1, LINES + 1))
-    assert texts(browser, PLACE) == [f"101–{LINES} of {LINES}"]
-    assert browser.run("document.querySelector('[data-part=next]').disabled")
-
-
-def test_attention_page_shows_every_weight(browser: Browser, tmp_path: Path) -> None:
+def test_attention_page_shows_every_weight(tmp_path: Path) -> None:
     src, tgt = ["▁It", "'s", "▁", "<b>", "</s>"], ["<s>", "▁Es", "▁ist", "</s>"]
-    shown_ = attention(HOSTILE[1], src, tgt)
-    (tmp_path / "attention.html").write_text(page(shown_), encoding="utf-8")
-    browser.emulate(width=1200)
-    browser.open(tmp_path / "attention.html")
-    assert texts(browser, "main > p.text")[0] == HOSTILE[1]
-    for number, kind in enumerate(shown_.kinds):
-        choose(browser, "[data-choose=kind]", number)
-        maps, queries, keys = kind.layers, kind.queries, kind.keys
-        for layer, head in ((0, 0), (1, 2)):
-            choose(browser, "[data-choose=layer]", layer)
-            choose(browser, "[data-choose=head]", head)
-            labels = texts(browser, "[data-part=drawing] text:not(.axis)")
-            keys, queries = ([x.strip("▁") or "␣" for x in side] for side in (keys, queries))
-            assert labels == [*keys, *queries]
-            colours = texts(browser, ".cell", "Number(getComputedStyle(x).fillOpacity)")
-            assert colours == pytest.approx(maps[layer][head].flatten().tolist(), abs=1e-3)
-    choose(browser, "[data-choose=head]", -1)
-    mean = float(shown_.kinds[2].layers[1][:, 0, 0].mean())
-    (shade, *_) = texts(browser, ".cell", "Number(getComputedStyle(x).fillOpacity)")
-    assert shade == pytest.approx(mean, abs=2e-3)
-    assert browser.complaints() == []
+    shown = attention(HOSTILE[1], src, tgt)
+    path = tmp_path / "attention.html"
+    path.write_text(page(shown), encoding="utf-8")
+    document, complaints = rendered(path)
+    assert complaints == []
+    assert 'class="cell"' in document  # its script may run
+    choices = [(kind, *each) for kind in range(3) for each in ((0, 0), (1, 2))]
+    steps = f"""
+      const found = [texts("main > p.text")[0]];
+      for (const [kind, layer, head] of {json.dumps([*choices, (2, 1, -1)])}) {{
+        set("[data-choose=kind]", kind);
+        set("[data-choose=layer]", layer);
+        set("[data-choose=head]", head);
+        found.push([texts("[data-part=drawing] text:not(.axis)"),
+                    texts(".cell", x => Number(getComputedStyle(x).fillOpacity))]);
+      }}
+      return found;"""
+    sentence, *drawings, (_, mean) = run(path, steps)
+    assert sentence == HOSTILE[1]
+    for (number, layer, head), (labels, colours) in zip(choices, drawings, strict=True):
+        kind = shown.kinds[number]
+        assert labels == [x.strip("▁") or "␣" for x in (*kind.keys, *kind.queries)]
+        expected = kind.layers[layer][head].flatten().tolist()
+        assert colours == pytest.approx(expected, abs=1e-3)
+    assert mean == pytest.approx(shown.kinds[2].layers[1].mean(0).flatten().tolist(), abs=2e-3)
