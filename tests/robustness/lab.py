@@ -1,8 +1,8 @@
 """Starts runs of mt-train, observes them, and compares their folders with an uninterrupted run.
 
-A run is forked from a server that has imported PyTorch, which saves seconds, or it is a real
-mt-train. Both are separate processes that are really killed. Nothing here depends on the internals
-of the trainer: only the run folder is inspected, as a user would.
+A run is forked from a server that has imported PyTorch, which saves seconds: it is a process of its
+own, which is really killed. Nothing here depends on the internals of the trainer: only the run
+folder is inspected, as a user would.
 """
 
 import json
@@ -10,22 +10,21 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from support import training_runs
-from support.launched_runs import MT_TRAIN
 from support.training_runs import TIMEOUT, arguments, checkpoints, write_corpus
 
-from transformer_mt.training.metrics_log import TIME_KEYS
+from transformer_mt.training.metrics_log import TIME_KEYS, read_records
 
-STEPS, CHECKPOINT_EVERY = 40, 5
+STEPS = 40
 SETTINGS = (
     "train.precision=fp32",
     f"train.max_steps={STEPS}",
-    f"train.checkpoint_every={CHECKPOINT_EVERY}",
+    "train.checkpoint_every=5",
     "train.validate_every=10",
     "train.log_every=2",  # every other checkpoint lies between two records
     "train.average_checkpoints=3",
@@ -40,43 +39,9 @@ RECIPES: list[tuple[str, ...]] = [
 the last, the corpus has several shards."""
 
 
-# The folder of a run.
-
-
-def records(run_dir: Path) -> list[dict[str, Any]]:
-    """The complete records of metrics.jsonl."""
-    try:
-        lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            found.append(json.loads(line))
-        except ValueError:  # truncated by the kill
-            continue
-    return found
-
-
-def progress(run_dir: Path) -> int:
-    """The last update recorded in metrics.jsonl, or 0."""
-    return max((record["step"] for record in records(run_dir)), default=0)
-
-
 def newest(run_dir: Path) -> int:
     """The step of the newest checkpoint, or 0."""
     return max((int(path.name.removeprefix("step_")) for path in checkpoints(run_dir)), default=0)
-
-
-def is_writing(run_dir: Path) -> bool:
-    """Whether a checkpoint is being written."""
-    folder = run_dir / "checkpoints"
-    return folder.is_dir() and any(path.name.startswith(".") for path in folder.iterdir())
-
-
-def validations(run_dir: Path) -> list[int]:
-    """The updates with a recorded validation."""
-    return [record["step"] for record in records(run_dir) if record["split"] == "valid"]
 
 
 def contents(run_dir: Path) -> dict[str, Any]:
@@ -84,16 +49,12 @@ def contents(run_dir: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in run_dir.rglob("*"):
         name = path.relative_to(run_dir).as_posix()
-        if (
-            path.is_dir()
-            or name.startswith("tensorboard/")
-            or name in (".mt-train.lock", "train.log")
-        ):
+        if path.is_dir() or name.startswith(("tensorboard/", ".mt-train.lock", "train.log")):
             continue
         if name == "metrics.jsonl":
             found[name] = [
                 {key: value for key, value in record.items() if key not in TIME_KEYS}
-                for record in records(run_dir)
+                for record in read_records(run_dir)
             ]
         elif name in ("run.json", "README.md"):  # with times: only check that it exists
             found[name] = None
@@ -113,9 +74,6 @@ def differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     words += [f"{name} is left over" for name in sorted(found.keys() - expected.keys())]
     common = sorted(expected.keys() & found.keys())
     return words + [f"{name} differs" for name in common if found[name] != expected[name]]
-
-
-# Processes.
 
 
 @dataclass(frozen=True)
@@ -152,27 +110,12 @@ class Ended:
 
 
 class Running(training_runs.Running):
-    """A running mt-train.
+    """A running mt-train."""
 
-    Args:
-        argv: Command-line arguments.
-        run_dir: The run folder.
-        output: Folder for stdout and stderr.
-        validations: The updates after which it validates, if known.
-        real: Start the console script in a new session; otherwise fork.
-    """
-
-    def __init__(
-        self, argv: list[str], run_dir: Path, output: Path, validations: Sequence[int], real: bool
-    ):
-        self.run_dir, self.real = run_dir, real
-        self._validations = validations
-        log = run_dir / "train.log"
-        self._log_before = log.stat().st_size if log.exists() else 0
-        self._before = _stamps(run_dir)
+    def __init__(self, argv: list[str], run_dir: Path, output: Path):
         self.newest = newest(run_dir)
         self._since = time.monotonic()
-        super().__init__([MT_TRAIN] if real else "train", argv, output, OMP_NUM_THREADS="1")
+        super().__init__("train", argv, output, OMP_NUM_THREADS="1")
         self.reaches(self.begins)
 
     def send(self, number: int) -> None:
@@ -188,30 +131,7 @@ class Running(training_runs.Running):
         assert status is not None
         return Ended(status, out, err, time.monotonic() - self._since)
 
-    def log(self) -> str:
-        """The lines that this process has written to train.log."""
-        try:
-            with (self.run_dir / "train.log").open("rb") as file:
-                file.seek(self._log_before)
-                return file.read().decode(errors="replace")
-        except FileNotFoundError:
-            return ""
-
-    def has_begun(self) -> bool:
-        """Whether it has written to the run folder, apart from the log."""
-        return _stamps(self.run_dir) != self._before
-
-    def is_validating(self) -> bool:
-        """Whether the update before a validation is recorded and the validation is not yet."""
-        found = records(self.run_dir)
-        last = found[-1] if found else {"split": "", "step": 0}
-        return last["split"] == "train" and last["step"] in self._validations
-
-    def is_trained(self) -> bool:
-        """Whether the last validation is recorded."""
-        return validations(self.run_dir)[-1:] == list(self._validations[-1:])
-
-    def reaches(self, condition: Callable[[], bool]) -> bool:
+    def reaches(self, condition: Callable[[], object]) -> bool:
         """Waits until the condition holds; False if the process ends before."""
         deadline = time.monotonic() + TIMEOUT
         while not condition():
@@ -231,14 +151,6 @@ class Running(training_runs.Running):
         return words
 
 
-def _stamps(run_dir: Path) -> list[int]:
-    paths = (run_dir / name for name in ("config.yaml", "metrics.jsonl", "tensorboard"))
-    return [path.stat().st_mtime_ns if path.exists() else 0 for path in paths]
-
-
-# The laboratory.
-
-
 class Lab:
     """Starts runs on one small corpus, and caches the results of uninterrupted runs.
 
@@ -249,8 +161,7 @@ class Lab:
     def __init__(self, folder: Path):
         self.folder = folder
         self._folders = self._starts = 0
-        self._expected: dict[tuple[str, ...], dict[str, Any]] = {}
-        self._validations: dict[tuple[str, ...], list[int]] = {}
+        self._expected: dict[tuple[str, ...], tuple[dict[str, Any], float]] = {}
         self._half: Path | None = None
         self._running: list[Running] = []
         write_corpus(folder, pairs=300, valid=24, test=12)
@@ -259,25 +170,23 @@ class Lab:
         self._folders += 1
         return self.folder / f"run{self._folders:04d}"
 
-    def start(self, run_dir: Path, *more: str, real: bool = False) -> Running:
+    def start(self, run_dir: Path, *more: str) -> Running:
         """Starts mt-train with the shared settings and ``more``."""
         self._starts += 1
-        output = self.folder / f"output{self._starts:05d}"
         argv = arguments(self.folder, run_dir, *SETTINGS, *more)
-        running = Running(argv, run_dir, output, self._validations.get(more, []), real)
+        running = Running(argv, run_dir, self.folder / f"output{self._starts:05d}")
         self._running = [running for running in self._running if running.process.is_alive()]
         self._running.append(running)
         return running
 
-    def expected(self, *more: str) -> dict[str, Any]:
-        """The contents of the folder of an uninterrupted run."""
+    def expected(self, *more: str) -> tuple[dict[str, Any], float]:
+        """The contents of the folder of an uninterrupted run, and the seconds that it took."""
         if more not in self._expected:
             run_dir = self.new_folder()
-            ended = self.start(run_dir, *more, real=more not in RECIPES[1:]).end()
+            ended = self.start(run_dir, *more).end()
             if ended.status:
                 raise RuntimeError(f"mt-train fails without a fault: {ended.err[-2000:]}")
-            self._expected[more] = contents(run_dir)
-            self._validations[more] = validations(run_dir)
+            self._expected[more] = contents(run_dir), ended.seconds
         return self._expected[more]
 
     def half(self) -> Path:
@@ -290,12 +199,16 @@ class Lab:
             running.end()
         return Path(shutil.copytree(self._half, self.new_folder()))
 
-    def finish(self, run_dir: Path, *more: str, real: bool = False) -> list[str]:
+    def differences(self, run_dir: Path, *more: str) -> list[str]:
+        """The differences of a finished run from an uninterrupted one."""
+        return differences(contents(run_dir), self.expected(*more)[0])
+
+    def finish(self, run_dir: Path, *more: str) -> list[str]:
         """Runs the command again to the end; returns the differences from an uninterrupted run."""
-        running = self.start(run_dir, *more, real=real)
+        running = self.start(run_dir, *more)
         ended = running.end()
         words = [*ended.expect(0), *running.resumed(ended)]
-        return words or differences(contents(run_dir), self.expected(*more))
+        return words or self.differences(run_dir, *more)
 
     def close(self) -> None:
         """Kills all runs that are still going."""

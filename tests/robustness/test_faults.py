@@ -26,10 +26,7 @@ SHORT = {
 LONG = {
     "kill -9": 40,
     "SIGTERM, SIGINT": 4,
-    "two signals": 4,
     "damaged checkpoint": 12,
-    "double start": 3,
-    "machine off": 4,
     "lost launcher": 2,
     "lost rank": 2,
 }
