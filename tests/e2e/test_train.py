@@ -210,8 +210,9 @@ def test_files_of_others_in_the_folder_are_left_alone(copy: Path, train: Start) 
     others = [copy / name for name in names]
     unfinished = [
         copy / f"{name}.mt-tmp-0123abcd"
-        for name in (".config.yaml", "data/.cleaning.json", "checkpoints/.step_00000009")
-    ]
+        for name in (".config.yaml", "data/.cleaning.json", "checkpoints/.step_00000009",
+                     "checkpoints/step_00000040/.validation.json")
+    ]  # fmt: skip
     for path in (*others, *unfinished):
         path.parent.mkdir(exist_ok=True)
         path.write_text("written")

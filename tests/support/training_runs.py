@@ -183,7 +183,7 @@ def start(corpus: Path, name: str, command: str | Sequence[str], *more: str, **e
     """Starts ``train`` or a program on a corpus, ``ON_RANKS``, in a folder of this name in it."""
     output = Path(tempfile.mkdtemp(dir=corpus)) / "output"
     argv = arguments(corpus, corpus / name, *ON_RANKS, *more)
-    return Running(command, argv, output, OMP_NUM_THREADS="1", **env)
+    return Running(command, argv, output, None, None, OMP_NUM_THREADS="1", **env)
 
 
 def workers(launcher: int) -> list[int]:

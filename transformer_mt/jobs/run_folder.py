@@ -62,7 +62,9 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     writing to the same folder.
     """
     names = (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data))
-    for path in (*(run_dir / name for name in names), run_dir / run_layout.CHECKPOINTS / "*"):
+    checkpoints = run_dir / run_layout.CHECKPOINTS
+    in_folders = [folder / "*" for folder in (checkpoints, *checkpoints.glob("step_*"))]
+    for path in (*(run_dir / name for name in names), *in_folders):
         files.delete_leftovers(path.parent, path.name)
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer_model)
