@@ -19,8 +19,8 @@ class ExportJob(Checked):
     loads. ``argos``: a package that Argos Translate and LibreTranslate install. ``hub``: the files
     that a translation needs and a model card, to upload to the Hugging Face Hub."""
     step: int | None = None
-    """Export the checkpoint of this update, also while the training is running. null: the final,
-    averaged weights."""
+    """Export the checkpoint of this update, also while the training is running. null: the average
+    of the last ones."""
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)
