@@ -79,10 +79,6 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
     converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
-    if not marian_tokenizer.has_our_ids(tokenizer):
-        settings |= marian_tokenizer.token_settings(tokenizer)
-        generation |= marian_tokenizer.generation_settings(tokenizer)
-        weights = marian_tokenizer.renumbered(weights, tokenizer)
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():
         files.write_json(folder / name, content)

@@ -94,14 +94,14 @@ def largest_difference(folder: Path, model: Any) -> float:
     theirs = json.loads((folder / "vocab.json").read_text())
     target = folder / "target_vocab.json"
     columns = json.loads(target.read_text()) if target.exists() else theirs
-    pad = columns["<pad>"]
+    start = model.config.decoder_start_token_id
     source_pieces, pieces = ({i: name for name, i in ids.items()} for ids in (theirs, columns))
     ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
     kept = [i for i, piece in pieces.items() if piece not in ("<pad>", "<s>")]
     differences = []
     for source in their_ids(folder, LINES[:-1]):
-        tgt = [pad, *(i % len(columns) for i in source)]
-        tgt_in = Packed.from_sequences([[ids["<s>" if i == pad else pieces[i]] for i in tgt]])
+        tgt = [start, *(i % len(columns) for i in source)]
+        tgt_in = Packed.from_sequences([[ids["<s>" if i == start else pieces[i]] for i in tgt]])
         src_ids = [tokenizer.vocabulary.index(source_pieces[i]) for i in source]
         src = Packed.from_sequences([src_ids])
         hidden = ours.decode(tgt_in, ours.encode(src), src)
