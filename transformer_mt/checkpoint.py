@@ -14,11 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
 from transformer_mt.files import (
     atomic,
     new_folder,
     read_json,
+    reading,
     sha256,
     write_json,
 )

@@ -1,9 +1,7 @@
-"""User-facing errors, and the context in which files are read so that errors name file and line."""
+"""User-facing errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 
 class InputError(Exception):
@@ -15,56 +13,6 @@ class InputError(Exception):
 
 class UsageError(InputError):
     """Arguments that cannot be parsed, name no setting or lack a required one: exit status 2."""
-
-
-@dataclass
-class Place:
-    """A place in a file, as messages name it: ``a.tsv`` or ``a.tsv, line 17``."""
-
-    path: str | Path
-    line: int | None = None
-    """Number of the line that is being read, from 1; None outside lines."""
-
-    def __str__(self) -> str:
-        return str(self.path) if self.line is None else f"{self.path}, line {self.line}"
-
-
-@contextmanager
-def reading(
-    path: str | Path, *damage: type[Exception], remedy: str = "", line: int | None = None
-) -> Iterator[Place]:
-    """Context in which a file is read and parsed: an error names the file, and the line if any.
-
-    A reader of lines moves the place on::
-
-        with reading(path) as place:
-            for place.line, text in enumerate(file, 1):
-                record = json.loads(text)
-
-    Args:
-        path: The file, as the user knows it.
-        damage: What damaged content raises besides ``ValueError`` and ``EOFError``, such as
-            ``SafetensorError``.
-        remedy: What to do about damaged content, such as ``copy it again``.
-        line: The line, of a reader that knows it.
-
-    Raises:
-        InputError: The file cannot be opened or read, is not UTF-8, or is damaged.
-    """
-    place = Place(path, line)
-    expected: tuple[type[Exception], ...] = (OSError, ValueError, EOFError, *damage)
-    try:
-        yield place
-    except expected as error:
-        if isinstance(error, OSError) and error.strerror:
-            message, remedy = f"cannot read {place}: {error.strerror}", ""
-        elif isinstance(error, UnicodeDecodeError):
-            byte = f"byte 0x{error.object[error.start]:02X} at position {error.start + 1}"
-            message = f"{place} is not valid UTF-8 ({byte}): convert it, e.g. "
-            message += "iconv -f latin1 -t utf-8"
-        else:
-            message = f"{place} is damaged: {first_line(error)}"
-        raise InputError(f"{message}; {remedy}" if remedy else message) from error
 
 
 @contextmanager

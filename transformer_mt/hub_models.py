@@ -8,8 +8,8 @@ untrusted folder, they are verified when they are loaded (``model_folder``).
 import re
 from pathlib import Path
 
-from transformer_mt.errors import InputError, first_line, printable, reading
-from transformer_mt.files import read_json
+from transformer_mt.errors import InputError, first_line, printable
+from transformer_mt.files import read_json, reading
 from transformer_mt.run_layout import CONFIG, VOCABULARY, WEIGHTS
 
 PREFIX = "hf://"

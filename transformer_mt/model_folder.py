@@ -18,8 +18,8 @@ from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
-from transformer_mt.errors import InputError, first_line, reading
-from transformer_mt.files import cache_path, expand_user, write_text
+from transformer_mt.errors import InputError, first_line
+from transformer_mt.files import cache_path, expand_user, reading, write_text
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
 

@@ -25,7 +25,8 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Lowest first. A layer may import those below it; training and decode do not import each other.
 LAYERS = [
-    {"errors", "files", "progress_reporter", "registries", "run_layout"},
+    {"errors"},
+    {"files", "progress_reporter", "registries", "run_layout"},
     {"batch", "config", "hub_models"},
     {"protocols"},
     {"kernels"},

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from transformer_mt.errors import InputError, reading, requiring
+from transformer_mt.errors import InputError, requiring
+from transformer_mt.files import reading
 
 
 def test_an_error_names_the_file_and_the_line_that_is_read(tmp_path: Path) -> None:

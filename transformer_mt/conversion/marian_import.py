@@ -24,7 +24,8 @@ from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.conversion.marian_weights import convert, read_weights
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
+from transformer_mt.files import reading
 
 _SIZES = {
     **dict.fromkeys(("d_model", "vocab_size", "decoder_start_token_id"), int),

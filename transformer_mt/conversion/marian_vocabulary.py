@@ -24,7 +24,8 @@ from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 from transformer_mt import run_layout
 from transformer_mt.config.source import TAG
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
+from transformer_mt.files import reading
 from transformer_mt.hub_models import MARIAN_IDS
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")

@@ -15,7 +15,8 @@ from transformer_mt.config import ModelConfig
 from transformer_mt.conversion import transformers_model
 from transformer_mt.conversion.marian_vocabulary import Vocabulary
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
+from transformer_mt.files import reading
 from transformer_mt.model.transformer import Transformer
 
 NEVER_BIAS = -100.0

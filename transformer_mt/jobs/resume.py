@@ -12,9 +12,9 @@ from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores
-from transformer_mt.files import read_json
+from transformer_mt.files import read_json, reading
 
 _MAY_CHANGE = (
     "run_dir",

@@ -24,8 +24,9 @@ from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, to_json
+from transformer_mt.files import reading
 from transformer_mt.kernels import hardware
 from transformer_mt.training.progress import TrainingState
 

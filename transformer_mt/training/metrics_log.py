@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt import run_layout
-from transformer_mt.errors import reading
-from transformer_mt.files import errors_naming, sync, write_text
+from transformer_mt.files import errors_naming, reading, sync, write_text
 
 TIME_KEYS = ("time", "tokens_per_second", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""

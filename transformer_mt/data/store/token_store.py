@@ -18,8 +18,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.errors import InputError, reading
-from transformer_mt.files import read_json, sha256
+from transformer_mt.errors import InputError
+from transformer_mt.files import read_json, reading, sha256
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""

@@ -21,7 +21,8 @@ from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
-from transformer_mt.errors import InputError, reading
+from transformer_mt.errors import InputError
+from transformer_mt.files import reading
 from transformer_mt.run_layout import SIDE_TOKENIZERS, TOKENIZER
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
 from transformer_mt.data.text.sources import find_column, one_line
-from transformer_mt.errors import InputError, first_line, reading
+from transformer_mt.errors import InputError, first_line
+from transformer_mt.files import reading
 from transformer_mt.protocols import Pair
 
 if TYPE_CHECKING:  # slow to import, and few runs need them

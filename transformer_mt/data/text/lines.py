@@ -14,8 +14,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from transformer_mt.errors import InputError, reading
-from transformer_mt.files import expand_user
+from transformer_mt.errors import InputError
+from transformer_mt.files import expand_user, reading
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
