@@ -161,13 +161,9 @@ def datasets_map(job: TrainJob) -> Figures:
         keep_default_na=False,
     )
     pairs = pairs.map(clean, batched=True, num_proc=data.workers)
-    for columns, on in (
-        (("src", "tgt"), data.cleaning.deduplicate),
-        (("src",), data.cleaning.deduplicate_sources),
-        (("tgt",), data.cleaning.deduplicate_targets),
-    ):
-        if on:
-            pairs = pairs.filter(first_of(columns), batched=True, load_from_cache_file=False)
+    if by := data.cleaning.deduplicate:
+        columns = ("src", "tgt") if by == "pairs" else ("src",)
+        pairs = pairs.filter(first_of(columns), batched=True, load_from_cache_file=False)
     pairs.select_columns(["src_ids", "tgt_ids"]).save_to_disk(str(folder / "saved"))
     seconds = time.perf_counter() - started
     return summary(seconds, len(pairs), folder / "saved")

@@ -112,7 +112,7 @@ def distill() -> None:
         Step(
             "clean",
             ["clean_text.py", str(references), "--source", str(sources), "--model", teacher, *text,
-             "data.cleaning.deduplicate_sources=true", *only["clean"]],
+             "data.cleaning.deduplicate=sources", *only["clean"]],
             sources,  # appears last
             source_files([*data.train, *data.valid, *data.test]),
         ),

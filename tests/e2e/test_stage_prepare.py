@@ -31,7 +31,7 @@ def test_run_uses_the_prepared_data(tmp_path: Path) -> None:
 
     _, err = mt_train("second", "train.max_steps=1", "train.max_tokens_per_device=256")
     assert "encoding the training data" not in err
-    assert err.count("duplicate_pair") == 1  # the table, now from the cache
+    assert err.count("deduplicate=pairs") == 1  # the table, now from the cache
     saved = json.loads((tmp_path / "run" / "data" / "cleaning.json").read_text())
     assert all(saved.pop(key) for key in ("corpus", "valid", "test"))
     assert saved == report

@@ -47,12 +47,8 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     drop_held_out: bool = False
     """Drop pairs whose source or target is in the validation or test set. Case, spaces and
     punctuation are ignored."""
-    deduplicate: bool = False
-    """Keep only one copy of each pair."""
-    deduplicate_sources: bool = False
-    """Keep only the first pair of each source sentence."""
-    deduplicate_targets: bool = False
-    """Keep only the first pair of each target sentence."""
+    deduplicate: str | None = one_of("pairs", "sources", default=None)
+    """Keep only the first of equal pairs, or the first pair of each source sentence. null: all."""
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -19,10 +19,9 @@ from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, TrainJob
-from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
-from transformer_mt.data.store.encode import find_duplicates
+from transformer_mt.data.store.encode import find_first
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
@@ -49,7 +48,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
     monkeypatch.setattr(encode, "CHUNK_PAIRS", CHUNK)
     sources = [write_pairs(tmp_path / "a.tsv", FIRST), write_pairs(tmp_path / "b.tsv.gz", SECOND)]
     valid = [write_pairs(tmp_path / "valid.tsv", HELD_OUT)]
-    cleaning = CleaningConfig(max_tokens=100, deduplicate=True)
+    cleaning = CleaningConfig(max_tokens=100, deduplicate="pairs")
     return prepare_job(tmp_path, sources, 295, valid=valid, cleaning=cleaning)
 
 
@@ -97,43 +96,28 @@ def test_training_reads_sources_as_translation_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "keys"),
-    [
-        ({"deduplicate": False}, []),
-        ({}, [lambda p: p]),
-        ({"deduplicate_sources": True}, [lambda p: p, lambda p: p.src]),
-        ({"deduplicate": False, "deduplicate_targets": True}, [lambda p: p.tgt]),
-        (
-            {"deduplicate_sources": True, "deduplicate_targets": True},
-            [lambda p: p, lambda p: p.src, lambda p: p.tgt],
-        ),
-    ],
+    ("deduplicate", "key"),
+    [(None, None), ("pairs", lambda pair: pair), ("sources", lambda pair: pair.src)],
 )
 def test_duplicates_are_found_across_chunks(
-    job: TrainJob, settings: dict[str, Any], keys: list[Any], monkeypatch: pytest.MonkeyPatch
+    job: TrainJob, deduplicate: str | None, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode, "HASHES", 10)
-    prepared = prepare(changed(job, "data.cleaning", **settings))
-    kept = first_of_each(usable(), *keys)
+    monkeypatch.setattr(encode, "LOOK_UP", 10)
+    prepared = prepare(changed(job, "data.cleaning", deduplicate=deduplicate))
+    kept = first_of_each(usable(), key) if key else usable()
     assert training_text(prepared) == kept
     report = prepared.report
     assert report["total"] == len(FIRST) + len(SECOND)
     assert report["kept"] == len(kept) == report["total"] - sum(report["dropped"].values())
-    dropped = {n: count for n, count in report["dropped"].items() if n.startswith("duplicate")}
-    assert sum(dropped.values()) == len(usable()) - len(kept)
-    assert all(dropped.values())
+    assert report["dropped"].get("duplicate", 0) == len(usable()) - len(kept)
 
 
 def test_duplicates_take_little_memory(tmp_path: Path) -> None:
     pairs = 2_000_000
-    np.random.default_rng(1).integers(0, 2**63, pairs, np.uint64).tofile(
-        tmp_path / "duplicate_pair"
-    )
-    report = CleaningReport(CleaningConfig(deduplicate=True))
-    report.total = pairs
+    np.random.default_rng(1).integers(0, 2**63, pairs, np.uint64).tofile(tmp_path / "hashes")
     tracemalloc.start()
     try:
-        assert find_duplicates(tmp_path, report).all()
+        assert find_first(tmp_path / "hashes").all()
         assert tracemalloc.get_traced_memory()[1] < 12 * pairs
     finally:
         tracemalloc.stop()
@@ -170,7 +154,7 @@ def test_held_out_pairs_are_dropped(job: TrainJob, tmp_path: Path) -> None:
 def test_neither_processes_nor_chunks_change_the_result(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = changed(job, "data.cleaning", deduplicate_sources=True, drop_held_out=True)
+    job = changed(job, "data.cleaning", deduplicate="sources", drop_held_out=True)
     alone = prepare(job)
     for workers, chunk in ((2, CHUNK), (0, 1), (0, 10_000)):
         monkeypatch.setattr(encode, "CHUNK_PAIRS", chunk)
@@ -207,10 +191,8 @@ def test_text_is_normalised_before_it_is_compared_and_encoded(
 
 SLOW = f"""
 import pickle, sys, time
-from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
-from transformer_mt.data.store.encode import find_duplicates
 encode.CHUNK_PAIRS = {CHUNK}
 def slowly(data, action, read=encode.read_chunks):
     for chunk in read(data, action):

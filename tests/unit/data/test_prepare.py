@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> TrainJob:
         "test": [*ODD, *sentences(5, seed=3)],
     }
     sets = {name: [write_pairs(tmp_path / f"{name}.tsv", texts[name])] for name in texts}
-    cleaning = CleaningConfig(max_tokens=64, deduplicate=True)
+    cleaning = CleaningConfig(max_tokens=64, deduplicate="pairs")
     job = prepare_job(tmp_path, sets.pop("train"), 305, cleaning=cleaning, workers=None, **sets)
     return dataclasses.replace(job, train=TrainConfig(max_tokens_per_device=64))
 
@@ -88,7 +88,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "subword regularisation": ("tokenizer", {"sampling": 0.1}, ["_encode_corpus"]),
     "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
     "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
-    "de-duplication": ("data.cleaning", {"deduplicate": False}, ["_encode_corpus"]),
+    "de-duplication": ("data.cleaning", {"deduplicate": None}, ["_encode_corpus"]),
     "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["_encode_corpus"]),
     "a text filter": ("data.cleaning", {"drop_repetitive": True}, BOTH),
     "noise": ("data", {"augment": "standard"}, BOTH),

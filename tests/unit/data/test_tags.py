@@ -139,7 +139,7 @@ def test_the_text_is_cleaned_without_the_tag(tmp_path: Path, tsv: str) -> None:
 
 
 def test_a_source_with_another_tag_is_no_duplicate(tmp_path: Path, tsv: str) -> None:
-    cleaning = CleaningConfig(deduplicate_sources=True)
+    cleaning = CleaningConfig(deduplicate="sources")
     job = job_of(tmp_path, tsv, "<x>", "<y>", "<x>", None, cleaning=cleaning)
     assert prepare(job).report["kept"] == 3 * len({*random_lines(60)})
 

@@ -23,7 +23,7 @@ from transformer_mt.errors import InputError
 
 WORDS = ["Haus", "Füchse", "springt", "rot", "über"]
 STRICT = CleaningConfig(
-    max_tokens=30, drop_garbled=True, drop_markup=True, deduplicate=True, drop_held_out=True
+    max_tokens=30, drop_garbled=True, drop_markup=True, deduplicate="pairs", drop_held_out=True
 )
 
 
@@ -79,7 +79,7 @@ def test_monolingual_text_against_a_plain_loop(
 
 
 def test_duplicates_of_monolingual_text_are_equal_lines(tmp_path: Path, vocabulary: Path) -> None:
-    text, cleaning = tmp_path / "mono.de", CleaningConfig(deduplicate_sources=True)
+    text, cleaning = tmp_path / "mono.de", CleaningConfig(deduplicate="sources")
     text.write_text("rot\nHaus\nrot\n")
     write_clean_text(data_of(text, cleaning=cleaning), [tmp_path / "out"], vocabulary)
     assert (tmp_path / "out").read_text() == "rot\nHaus\n"

@@ -22,7 +22,6 @@ import regex
 from transformer_mt.config import CleaningConfig
 from transformer_mt.config.languages import UNSPACED, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError, requiring
 
 SideFilter = Callable[[str], bool]
@@ -235,7 +234,7 @@ class Filter:
 
     A filter tests one ``side`` or the text of ``both``. Those without such a test compare hashes
     with the validation and test set, encoded lengths (``Cleaner.check_lengths``), or hashes with
-    earlier pairs (``DUPLICATE_KEYS``).
+    earlier pairs (``find_first``).
     """
 
     name: str
@@ -250,11 +249,14 @@ class Filter:
     def describe(self, config: CleaningConfig) -> str:
         """The settings that are set, as ``min_script_share=0.5``."""
         values = ((name, getattr(config, name)) for name in self.settings)
-        return " ".join(n if value is True else f"{n}={value:g}" for n, value in values if value)
+        return " ".join(n if value is True else f"{n}={value}" for n, value in values if value)
 
 
 SET_ASIDE = "set_aside"
 """Name of the filter of pairs that have a side of the validation or test set."""
+
+DUPLICATE = "duplicate"
+"""Name of the filter of pairs that equal an earlier one."""
 
 FILTERS = (
     Filter("empty", side=lambda *_: is_blank),
@@ -269,19 +271,9 @@ FILTERS = (
     Filter(SET_ASIDE, ("drop_held_out",)),
     Filter("length", ("max_tokens",)),
     Filter("length_ratio", ("max_ratio",)),
-    Filter("duplicate_pair", ("deduplicate",)),
-    Filter("duplicate_source", ("deduplicate_sources",)),
-    Filter("duplicate_target", ("deduplicate_targets",)),
+    Filter(DUPLICATE, ("deduplicate",)),
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
-
-DUPLICATE_KEYS: dict[str, Callable[[Pair], str]] = {
-    "duplicate_pair": "\n".join,
-    "duplicate_source": lambda pair: pair.src,
-    "duplicate_target": lambda pair: pair.tgt,
-}
-"""Filters that compare pairs with each other → the text that they compare, by its hash. Of several
-pairs with the same text the first is kept."""
 
 
 def active_filters(config: CleaningConfig) -> list[Filter]:

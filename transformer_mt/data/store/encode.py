@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
 from transformer_mt.data.cleaning.cleaner import CleanedPair, Cleaner, CleaningReport, cleaners
-from transformer_mt.data.cleaning.filters import DUPLICATE_KEYS, hash_text
+from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -34,7 +35,10 @@ CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
 
-HASHES = 100_000
+HASHES = "hashes"
+"""Name of the array of hashes by which duplicates are found."""
+
+LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
 
 
@@ -126,13 +130,10 @@ class EncodeChunk:
         report.total += len(chunk.pairs)
         kept = self.kept_pairs(chunk, report)
         arrays = self.content(chunk.source, kept)
-        for name in _duplicate_filters(report):
-            unique_text = DUPLICATE_KEYS[name]
-            texts = (
-                Pair(add_tag(cleaned.tag, cleaned.text.src), cleaned.text.tgt)
-                for _, cleaned, *_ in kept
-            )
-            arrays[name] = np.fromiter(map(hash_text, map(unique_text, texts)), np.uint64)
+        if by := self.data.cleaning.deduplicate:
+            sources = (add_tag(pair.cleaned.tag, pair.cleaned.text.src) for pair in kept)
+            targets = (f"\n{pair.cleaned.text.tgt}" if by == "pairs" else "" for pair in kept)
+            arrays[HASHES] = np.fromiter(map(hash_text, map(add, sources, targets)), np.uint64)
         return EncodedChunk(chunk.source, len(kept), arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
@@ -230,7 +231,10 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
             f"nothing is left after cleaning: {report.total:,} pairs read; dropped: "
             f"{dropped or 'none'}; check src and tgt, or relax data.cleaning"
         )
-    kept = find_duplicates(folder, report)
+    kept = np.ones(report.kept, np.bool_)
+    if data.cleaning.deduplicate:
+        kept = find_first(folder / HASHES)
+        report.dropped[DUPLICATE] = int(np.count_nonzero(~kept))
     masks = [kept[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
     return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
@@ -263,45 +267,33 @@ def _read_side(
     return Side.from_lengths(np.fromfile(tokens, dtype, int(read.sum())), read)
 
 
-def _duplicate_filters(report: CleaningReport) -> list[str]:
-    return [name for name in DUPLICATE_KEYS if name in report.dropped]
-
-
-def find_duplicates(folder: Path, report: CleaningReport) -> Mask:
-    """Finds the pairs to keep: the first of each set of duplicates, in corpus order.
+def find_first(path: Path) -> Mask:
+    """Whether each of the uint64 hashes in a file is the first of its value.
 
     Sorting the hashes in memory finds those that occur more than once; a pass over them in the
-    order of the corpus finds the first pair of each. This takes 9 bytes of memory for each pair,
-    and up to 16 for each hash that occurs more than once.
-
-    Args:
-        folder: Has a file of uint64 hashes for each active filter.
-        report: Names the active filters; receives the numbers of dropped pairs, without examples.
-
-    Returns:
-        [pairs] bool mask, True for pairs to keep.
+    order of the corpus finds the first of each. This takes 9 bytes of memory for each hash, and up
+    to 16 for each that occurs more than once.
     """
-    kept = np.ones(report.kept, np.bool_)
-    for name in _duplicate_filters(report):
-        repeated = _repeated(np.fromfile(folder / name, np.uint64))
-        seen = np.zeros(len(repeated), np.bool_)
-        with (folder / name).open("rb") as file:
-            for start in range(0, len(kept), HASHES):
-                part = np.fromfile(file, np.uint64, HASHES)
-                place = np.searchsorted(repeated, part)
-                pairs = np.flatnonzero((repeated[place] == part) & kept[start : start + HASHES])
-                values, first = np.unique(place[pairs], return_index=True)
-                kept[start + np.delete(pairs, first[~seen[values]])] = False
-                seen[values] = True
-        report.dropped[name] = report.kept - int(np.count_nonzero(kept))
-    return kept
+    hashes = np.fromfile(path, np.uint64)
+    is_first, repeated = np.ones(len(hashes), np.bool_), _repeated(hashes)
+    del hashes
+    seen = np.zeros(len(repeated), np.bool_)
+    with path.open("rb") as file:
+        for start in range(0, len(is_first), LOOK_UP):
+            part = np.fromfile(file, np.uint64, LOOK_UP)
+            place = np.searchsorted(repeated, part)
+            pairs = np.flatnonzero(repeated[place] == part)
+            values, first = np.unique(place[pairs], return_index=True)
+            is_first[start + np.delete(pairs, first[~seen[values]])] = False
+            seen[values] = True
+    return is_first
 
 
 def _repeated(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The hashes that occur more than once, and the largest, sorted; sorts ``hashes`` in place."""
     hashes.sort()
     found = []
-    for start in range(0, len(hashes), HASHES):
-        part = hashes[start : start + HASHES + 1]
+    for start in range(0, len(hashes), LOOK_UP):
+        part = hashes[start : start + LOOK_UP + 1]
         found.append(np.unique(part[1:][part[1:] == part[:-1]]))
     return np.concatenate([*found, hashes[-1:]])

@@ -85,27 +85,27 @@ def test_lengths(lengths: tuple[int, int], expected: str | None) -> None:
 
 
 def test_report_counts_and_shows_the_first_examples() -> None:
-    report = CleaningReport(CleaningConfig(deduplicate=True))
+    report = CleaningReport(CleaningConfig(deduplicate="pairs"))
     report.total = 10
     for line in range(1, 8):
         report.add("length", f"a.tsv:{line}", "x" * 1000, f"y{line}")
     report.add("empty", "b.tsv:3", "", "tab\t bell\x07 bidi\u202e half\ud800 ü😀")
     content = json.loads(json.dumps(report.to_json()))
     assert (content["total"], content["kept"], report.kept) == (10, 2, 2)
-    assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate_pair", 0)]
+    assert list(content["dropped"].items()) == [("empty", 1), ("length", 7), ("duplicate", 0)]
     shown = {"where": "b.tsv:3", "src": "", "tgt": r"tab\t bell\x07 bidi\u202e half\ud800 ü😀"}
     assert content["examples"]["empty"] == [shown]
     long = content["examples"]["length"]
     assert [pair["where"] for pair in long] == [f"a.tsv:{n + 1}" for n in range(EXAMPLES)]
     assert long[0]["src"].startswith("x" * 100)
     assert len(long[0]["src"]) < 300
-    read = CleaningReport(CleaningConfig(deduplicate=True), content)
+    read = CleaningReport(CleaningConfig(deduplicate="pairs"), content)
     assert (read.to_json(), read.to_table()) == (content, report.to_table())
 
 
 def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
     """Not of those that reached the filter, of those that were dropped, or of one part."""
-    config = CleaningConfig(max_tokens=99, deduplicate=True)
+    config = CleaningConfig(max_tokens=99, deduplicate="pairs")
     whole, parts = CleaningReport(config), ((100, 2, 10), (60, 0, 30), (40, 3, 1))
     for total, empty, length in parts:
         part = CleaningReport(config)
@@ -114,12 +114,12 @@ def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
             for row in range(count):
                 part.add(name, f"a.tsv:{row}", "a", "b")
         whole.merge(part)
-    whole.dropped["duplicate_pair"] += 16
+    whole.dropped["duplicate"] += 16
     rows = [line.split() for line in whole.to_table().splitlines()[1:]]
     assert rows == [
         ["empty", "5", "2.50%"],
         ["length", "41", "20.50%", "max_tokens=99"],
-        ["duplicate_pair", "16", "8.00%", "deduplicate"],
+        ["duplicate", "16", "8.00%", "deduplicate=pairs"],
         ["kept", "138", "69.00%", "of", "200", "pairs"],
     ]
     assert whole.kept == 138

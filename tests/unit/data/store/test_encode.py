@@ -145,7 +145,7 @@ def prepared_with(folder: Path, sampling: float = 0.0, **data: object) -> Prepar
         name: [write_pairs(folder / f"{name}.tsv", zip(part, part, strict=True))]
         for name, part in sets.items()
     }
-    cleaning = CleaningConfig(max_tokens=200, deduplicate=True, drop_held_out=True)
+    cleaning = CleaningConfig(max_tokens=200, deduplicate="pairs", drop_held_out=True)
     job = prepare_job(folder, sources.pop("train"), 340, cleaning=cleaning, **sources, **data)
     return prepare(changed(job, "tokenizer", sampling=sampling))
 
