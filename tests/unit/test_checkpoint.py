@@ -144,16 +144,6 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(ckpt.valid_checkpoints(tmp_path)) == 1
 
 
-def test_the_average_is_the_element_wise_mean(tmp_path: Path) -> None:
-    checkpoints = [save(tmp_path, step) for step in (1, 2, 3, 4, 5)]
-    found = ckpt.average(checkpoints[1:])
-    saved = [load_file(checkpoint.path / "model.safetensors") for checkpoint in checkpoints[1:]]
-    assert found.keys() == weights(tiny(9)).keys()
-    for name, tensor in found.items():
-        mean = np.mean([file[name].numpy() for file in saved], axis=0, dtype=np.float64)
-        np.testing.assert_array_equal(tensor.numpy(), mean.astype(np.float32))
-
-
 def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
     model, optimizer = training(1)
     update(model, optimizer, seed=1)

@@ -147,12 +147,3 @@ def test_json_is_read_with_the_types_that_it_must_have(tmp_path: Path) -> None:
     assert files.read_json(path) == [1]
     with pytest.raises(ValueError, match="not an object with"):
         files.read_json(path, {"a": int})
-
-
-@pytest.mark.parametrize("content", [b"{", b"\xff", b" ", None])
-def test_damaged_json_is_one_kind_of_error(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "a.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises((OSError, ValueError)):
-        files.read_json(path)

@@ -34,17 +34,18 @@ def test_log_lines_without_a_terminal(
     assert sys.stderr.getvalue() == ""
 
 
-def test_bar_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_bar_on_a_terminal_and_log_lines_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    caplog.set_level(logging.INFO, "transformer_mt")
-    with ProgressReporter("pairs", "encoded") as progress:
+    with log_to(tmp_path / "log"), ProgressReporter("pairs", "encoded") as progress:
         progress.update(2_000)
+        progress_reporter.log.info("a note")
         progress.update(6_000)
-    assert caplog.messages == []
-    assert re.search(r"\rencoded: 6,000 pairs, [\d,]+ pairs/s *\n$", sys.stderr.getvalue())
+    shown = sys.stderr.getvalue()
+    assert re.search(r"\ra note\n.*\rencoded: 6,000 pairs, [\d,]+ pairs/s *\n$", shown, re.DOTALL)
+    assert (tmp_path / "log").read_text().endswith(" a note\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

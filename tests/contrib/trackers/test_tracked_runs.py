@@ -9,25 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support import fake_wandb
 from support.training_runs import Running, arguments
 
 from transformer_mt import compose, train
 from transformer_mt.training.metrics_log import read_records
-
-
-def test_training_is_the_same_with_a_tracker_that_fails(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_wandb.install(monkeypatch, log=RuntimeError("no"))
-    for name, setting in (("with", "[wandb]"), ("without", "[]")):
-        train(
-            compose(arguments(corpus, tmp_path / name, f"trackers={setting}", "train.max_steps=8"))
-        )
-    for name in ("model.safetensors", "test.json"):
-        assert (tmp_path / "with" / name).read_bytes() == (tmp_path / "without" / name).read_bytes()
-    log = (tmp_path / "with" / "train.log").read_text()
-    assert log.count("warning: the tracker wandb") == 1
 
 
 def trackio_losses(folder: Path) -> dict[int, float]:

@@ -1,17 +1,9 @@
 """Record of a run: log lines, progress bar, metrics.jsonl, TensorBoard."""
 
-import contextlib
 import json
 import logging
-import os
-import pty
 import re
-import struct
-import sys
-import termios
 import time
-from collections.abc import Iterator
-from fcntl import ioctl
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -23,7 +15,6 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from transformer_mt.config import ModelConfig, TrainConfig, TrainJob
-from transformer_mt.progress_reporter import log_to
 from transformer_mt.training.monitor import Monitor, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.trackers import Trackers
@@ -201,65 +192,6 @@ def test_the_first_update_of_a_run_is_logged_with_its_time(
 def test_perplexity_is_finite_for_any_loss() -> None:
     assert perplexity(0.0) == 1.0
     assert 1e300 < perplexity(1e9) < float("inf")
-
-
-@contextlib.contextmanager
-def terminal(patch: pytest.MonkeyPatch, columns: int) -> Iterator[int]:
-    """A pseudo-terminal as standard error: its other side."""
-    reader, writer = pty.openpty()
-    ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    patch.delenv("COLUMNS", raising=False)
-    with contextlib.suppress(OSError), os.fdopen(writer, "w") as screen:
-        patch.setattr(sys, "stderr", screen)
-        yield reader
-
-
-def open_drawing_monitor(folder: Path, max_steps: int, **options: Any) -> Monitor:
-    monitor = open_monitor(folder, 0, max_steps, **options)
-    monitor._bar.mininterval = 0  # every update is drawn
-    return monitor
-
-
-def written(terminal: int) -> str:
-    """What was written to a pseudo-terminal whose other side is closed."""
-    pieces = []
-    with contextlib.suppress(OSError):  # the end
-        while piece := os.read(terminal, 100_000):
-            pieces.append(piece)
-    os.close(terminal)
-    return b"".join(pieces).decode()
-
-
-@pytest.mark.parametrize("columns", [120, 80, 40, 20])
-def test_on_a_terminal_lines_of_the_log_have_their_own_rows_and_the_bar_never_wraps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int, clock: list[float]
-) -> None:
-    """From start to end, whichever module writes a line."""
-    log = tmp_path / "train.log"
-    with terminal(monkeypatch, columns) as reader, log_to(log):
-        monitor = open_drawing_monitor(tmp_path, 100_000)
-        for step in range(1, 4):
-            clock[0] += 1.0
-            train(monitor, step, tokens=325_000)
-        logging.getLogger("transformer_mt.training.trainer").info("finished: it is")
-        monitor.note("a note")
-        monitor.close()
-        logging.getLogger("transformer_mt.jobs.train").info("the model is here")
-    logged = [line.split(" ", 2)[2] for line in log.read_text().splitlines()]  # without the time
-    assert logged[-3:] == ["finished: it is", "a note", "the model is here"]
-    pieces = re.findall(r"[^\r\n]+|\r|\n", written(reader))
-    screen = [""]
-    for text in pieces:
-        if text == "\n":
-            screen.append("")
-        elif text != "\r":  # it starts at the left, and leaves what it does not reach
-            screen[-1] = text + screen[-1][len(text) :]
-    *rows, bar, last, end = [row.rstrip() for row in screen]
-    assert [*rows, last, end] == [*logged, ""]
-    assert all(len(text) <= columns for text in pieces if text not in logged)
-    assert bar.startswith("3/100000 ")
-    assert ("loss 2.500" in bar) == (columns > 20)
-    assert ("|g| 0.5 325k tok/s <" in bar) == (columns > 40)
 
 
 @pytest.mark.parametrize(

@@ -176,25 +176,6 @@ def test_what_is_not_available_is_refused(
             use()
 
 
-def test_a_damaged_conversion_is_reported(
-    converted: Converted, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    model = model_that_ends(5.0)
-    converted(model, DecodeConfig())
-    (tmp_path / "0" / "model.bin").write_bytes(b"half of it")
-    with pytest.raises(InputError, match=r"cannot use .*: delete that folder"):
-        converted(model, DecodeConfig())
-
-
-def test_output_that_is_not_a_number_is_reported(
-    converted: Converted, tokenizer: Tokenizer
-) -> None:
-    model = model_that_ends(5.0)
-    model.embedding.weight.data[:] = torch.nan
-    with pytest.raises(InputError, match="is not a number"):
-        converted(model, DecodeConfig()).search([[5, 6]], 1)
-
-
 @pytest.mark.parametrize("compute_type", ["float32", "int8"])
 def test_special_symbols_are_never_generated(
     converted: Converted, tokenizer: Tokenizer, compute_type: str

@@ -1,8 +1,6 @@
 """Ensembles and scores of given translations against formulas over whole sequences; batches."""
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -11,10 +9,10 @@ from hypothesis import strategies as st
 from support.models import make_translator, random_lines, random_model, uncached
 
 from transformer_mt.batch import Batch, Packed
-from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engine import length_penalty
-from transformer_mt.decode.engines.torch_engine import gpu_batch_tokens, map_batches
+from transformer_mt.decode.engines.torch_engine import map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
@@ -134,22 +132,3 @@ def test_single_sentence_that_does_not_fit() -> None:
 
     with pytest.raises(InputError, match="a single sentence of 9 tokens"):
         map_batches(work, [9, 3, 3], 1000)
-
-
-def test_a_gpus_memory_bounds_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    embedding = SimpleNamespace(weight=SimpleNamespace(device=torch.device("cuda", 0)))
-    base: Any = SimpleNamespace(config=ModelConfig(), vocab_size=37000, embedding=embedding)
-    found = {}
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2**30)
-    for gib in (0.001, 4, 24, 140, 1000):
-        half = int(gib * 2**29)  # of what is free, torch holds the other half
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, half=half: (half, 0))
-        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _, half=half: 2**30 + half)
-        found[gib] = [gpu_batch_tokens(models, 2) for models in ([base], [base] * 3)]
-    assert [alone for alone, _ in found.values()] == sorted(alone for alone, _ in found.values())
-    assert found[1000][0] == 524288
-    assert found[0.001] == [3, 1]
-    # By hand, of half of 4 GiB: 6 layers · (512 + 512) · 2 bytes, thrice; and 3 bytes a piece.
-    alone, three = found[4]
-    assert alone == 2**31 // (3 * 6 * 1024 * 2 + 111000)
-    assert three == pytest.approx(alone / 3, abs=1)

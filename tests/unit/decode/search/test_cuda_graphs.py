@@ -6,12 +6,9 @@ the contents of a tensor are read.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
-from unittest.mock import MagicMock, Mock
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.models import make_translator, random_lines, random_model
@@ -22,7 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.search import beam_search, cuda_graphs
+from transformer_mt.decode.search import beam_search
 from transformer_mt.decode.search.cuda_graphs import CudaGraphStep, Work
 
 ASKS = {"_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal"}
@@ -173,42 +170,3 @@ def test_a_small_batch_is_captured_once(
     translator = make_translator(random_model(), tokenizer, DecodeConfig(max_extra_tokens=30))
     translator.translate(random_lines(6, 9))
     assert graph_step.captures == 1
-
-
-def test_graphs_share_a_pool_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = MagicMock()  # records all calls, in order
-    cuda.current_device.return_value = 1
-    graph, pool = cuda.CUDAGraph.return_value, (0, 7)
-    graph.pool.return_value = cuda.graph_pool_handle.return_value = pool
-    for module, name, value in (
-        (torch, "cuda", cuda),
-        (torch, "zeros", Mock()),
-        (cuda_graphs, "_capture_stream", Mock()),
-        (cuda_graphs, "_pool", cache(cuda_graphs._pool.__wrapped__)),
-    ):
-        monkeypatch.setattr(module, name, value)
-
-    step = CudaGraphStep(cuda.work)
-    for _ in range(3):
-        step()
-    step.invalidate()
-    step()
-    cuda.work.side_effect = torch.OutOfMemoryError("CUDA out of memory")
-    with pytest.raises(torch.OutOfMemoryError):
-        step()
-    cuda.work.side_effect = None
-    step()
-    cuda_graphs.release_memory()
-    step.invalidate()
-    for _ in range(2):
-        step()
-    capture = ["capture_begin", "work", "capture_end", "replay"]
-    expected = [
-        *("work", "capture_begin", "capture_end", *capture, "replay"),  # the pool, and the step
-        *("work", *capture[:-1], *capture),  # a capture that ends by an error, and another
-        *("work", "capture_begin", "capture_end", *capture),  # a new pool, and the step
-    ]
-    calls = [name.rpartition(".")[2] for name, *_ in cuda.mock_calls]
-    # The pool is captured within the capture of the first step.
-    assert [call for call in calls if call in expected] == expected
-    assert {call.args for call in graph.capture_begin.mock_calls} == {(pool,)}
