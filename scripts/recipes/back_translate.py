@@ -113,7 +113,7 @@ def back_translate() -> None:
         Step(
             "back-translate",
             ["mt-translate", override("model", reverse), override("input", clean),
-             override("output", translated), "compute_type=fast", *cache, *only["translate"]],
+             override("output", translated), "compute_type=fast", *only["translate"]],
             translated,
             [clean, *local_models([reverse])],
         ),

@@ -90,7 +90,7 @@ def distill() -> None:
     student, exported = folder / "student", folder / "student_int8"
 
     translate = [override("model", teacher), override("input", sources)]
-    translate += [override("output", translations), "format=jsonl", "compute_type=fast", *cache]
+    translate += [override("output", translations), "format=jsonl", "compute_type=fast"]
     translate += [override("ensemble", ensemble)] if ensemble else []
     translate += [override("nbest", options.nbest)] if options.nbest > 1 else []
     select = ["--closest-to", str(references)] if options.nbest > 1 else []

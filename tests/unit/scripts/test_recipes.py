@@ -126,7 +126,7 @@ def test_errors_of_the_last_step_come_first(
     wrong: list[str], message: str, tmp_path: Path, program: Program
 ) -> None:
     (tmp_path / "mono.de").touch()
-    arguments = ["bt", "--mono", "mono.de", "experiment=quickstart", *wrong]
+    arguments = ["bt", "--mono", "mono.de", "experiment=quickstart", "cache_dir=c", *wrong]
     status, out, err = program("back_translate", *arguments)
     assert status in (1, 2)
     assert out == ""
