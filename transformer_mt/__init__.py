@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from transformer_mt.errors import InputError as InputError
     from transformer_mt.evaluation.comparison import Evaluation as Evaluation
     from transformer_mt.evaluation.scores import Score as Score
-    from transformer_mt.jobs.evaluate import Evaluator as Evaluator
     from transformer_mt.jobs.evaluate import evaluate as evaluate
     from transformer_mt.jobs.export import export as export
     from transformer_mt.jobs.train import train as train
@@ -29,7 +28,6 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Evaluation": "evaluation.comparison",
-    "Evaluator": "jobs.evaluate",
     "InputError": "errors",
     "Score": "evaluation.scores",
     "TorchEngine": "decode.engines.torch_engine",

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_mt.evaluation.scores import Score, compute_score
+from transformer_mt.evaluation.metrics import make_metric
+from transformer_mt.evaluation.scores import Score, make_score
 
 
 def score(
@@ -17,7 +18,7 @@ def score(
     tgt_lang: str | None = None,
     metrics: Sequence[str] = ("bleu", "chrf", "ter"),
 ) -> list[Score]:
-    return [compute_score(name, tgt_lang, hypotheses, references) for name in metrics]
+    return [make_score(make_metric(name, tgt_lang), hypotheses, references) for name in metrics]
 
 
 def perturbed(lines: Sequence[str], seed: int, share: float = 0.1) -> list[str]:

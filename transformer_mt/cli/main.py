@@ -4,6 +4,7 @@ Loading the libraries takes seconds, so this module imports them when they are n
 from the start, and ``--help`` needs no PyTorch.
 """
 
+import logging
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from transformer_mt.progress_reporter import log_to
 
 if TYPE_CHECKING:
     from transformer_mt.config import Command, EvaluateJob, ExportJob, TrainJob, TranslateJob
+
+log = logging.getLogger(__name__)
 
 
 def main(command: "Command", run: Run | None = None) -> None:
@@ -70,6 +73,9 @@ def evaluate(job: "EvaluateJob") -> None:
 
     with log_to(prefix="mt-eval: "):
         evaluation = evaluate(job)
+        for system in evaluation.systems:
+            for message in system.diagnostics:
+                log.warning("%s: %s", system.name, message)
         print(to_json(evaluation) if job.format == "json" else to_text(evaluation))
 
 

@@ -14,6 +14,9 @@ from transformer_mt.errors import UsageError
 from transformer_mt.files import expand_user
 from transformer_mt.registries import ENGINES, METRICS, SOURCE_METRICS
 
+OWN_SETS = ("test", "valid")
+"""Names of the model's own sets, for ``testset``."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class EvaluateJob(Checked):
@@ -21,10 +24,7 @@ class EvaluateJob(Checked):
 
     model: str | None = None
     """Model folder, or ``hf://ORG/NAME[@REVISION]``, whose own test set is translated and scored.
-    ``testset``, ``subset`` or ``references`` select another set."""
-    subset: str | None = one_of("test", "valid", default=None)
-    """Score the model on its own test set, or on its validation set to choose settings. null:
-    test."""
+    ``testset`` or ``references`` select another set."""
     step: int | None = None
     """Score the checkpoint of this update; null: the final model."""
     beam_size: int | None = None
@@ -43,7 +43,8 @@ class EvaluateJob(Checked):
     """File of source sentences; needed to detect untranslated lines."""
     testset: str | None = None
     """Score on this test set of sacreBLEU, such as ``wmt14/full``, instead of ``source`` and
-    ``references``."""
+    ``references``; or the model on its own ``valid`` set, to choose settings. null: its ``test``
+    set."""
     langs: str | None = None
     """Language pair of ``testset``, such as ``en-de``; null: that of ``tag``, or of the model."""
     tag: str | None = None
@@ -61,8 +62,6 @@ class EvaluateJob(Checked):
     compared or a report is written, otherwise 0."""
     by_length: bool = False
     """Also score lines of 1–3, 4–9, 10–19, 20–39 and 40 or more source words apart."""
-    comet_model: str = "Unbabel/wmt22-comet-da"
-    """COMET model: its name, or a checkpoint file."""
     report: str | None = None
     """Write an HTML report here: scores, charts, training curves and every sentence."""
     format: str = one_of("text", "json")
@@ -95,19 +94,20 @@ class EvaluateJob(Checked):
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",
         )
-        for key in () if self.model else ("subset", "step", "beam_size", "length_penalty", "tag"):
+        for key in () if self.model else ("step", "beam_size", "length_penalty", "tag"):
             require(getattr(self, key) is None, f"{key} needs model=FOLDER")
         for key in () if self.model else ("engine", "compute_type"):
             require(getattr(self, key) == "auto", f"{key} needs model=FOLDER")
-        require(
-            self.subset is None or not (self.testset or self.references),
-            f"subset={self.subset} is one of the model's own sets: remove testset and references",
-        )
+        own = self.testset in OWN_SETS
+        require(bool(self.model) or not own, f"testset={self.testset} needs model=FOLDER")
         require(
             not (self.testset and (self.references or self.source)),
             "testset includes source and references: set either testset or these",
         )
-        require(self.langs is None or bool(self.testset), "langs needs testset=NAME")
+        require(
+            self.langs is None or (bool(self.testset) and not own),
+            "langs needs testset=NAME, of sacreBLEU",
+        )
         if self.model:
             require(
                 bool(self.source) == bool(self.references),

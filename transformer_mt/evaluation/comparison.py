@@ -4,17 +4,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import testset_files
+from transformer_mt.data.text.sources import Pair, testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.score_diagnostics import diagnose
+from transformer_mt.evaluation.score_diagnostics import diagnose, is_unspaced
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
 
 LENGTHS = (1, 4, 10, 20, 40)
@@ -36,6 +35,22 @@ class TestSet:
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
 
+    @classmethod
+    def of_pairs(
+        cls,
+        pairs: Sequence[Pair],
+        name: str,
+        tags: Collection[str] = (),
+        languages: Mapping[str, tuple[str, str]] | None = None,
+    ) -> Self:
+        """The test set of sentence pairs; ``name`` is that of the references."""
+        return cls(
+            references={name: [pair.tgt for pair in pairs]},
+            source=[pair.src for pair in pairs],
+            tags=tags,
+            languages=languages or {},
+        )
+
     def by_length(self) -> tuple[str, dict[str, list[int]]]:
         """``lines_by_length`` of the sources without tags, or else of the first references."""
         lines = [text for _, text in self.split_source()]
@@ -53,14 +68,12 @@ def lines_by_length(lines: Sequence[str]) -> tuple[str, dict[str, list[int]]]:
         The unit, words, or characters if the text has no spaces; and the indices of the lines of
         each length. The keys are the lengths, such as ``4–9``.
     """
-    words = [len(line.split()) for line in lines]
-    characters = [len(line) for line in lines]
-    unspaced = sum(words) * 20 < sum(characters)
+    unspaced = is_unspaced([lines])
+    lengths = [len(line if unspaced else line.split()) or 1 for line in lines]
     groups: dict[str, list[int]] = {}
     for first, end in pairwise((*LENGTHS, inf)):
-        numbers = enumerate(characters if unspaced else words)
         label = f"{first}–{end - 1}" if end < inf else f"{first}+"
-        groups[label] = [i for i, number in numbers if first <= max(number, 1) < end]
+        groups[label] = [i for i, length in enumerate(lengths) if first <= length < end]
     return "characters" if unspaced else "words", {k: v for k, v in groups.items() if v}
 
 
@@ -97,7 +110,7 @@ class System:
     """One system's translations with their scores."""
 
     name: str
-    """Shortest end of its path that no other system has."""
+    """Path of its file or model."""
     hypotheses: Sequence[str] = field(repr=False)  # a notebook would print all of them
     scores: list[Score]
     by_length: list[Score] = field(default_factory=list, repr=False)
@@ -135,7 +148,7 @@ def evaluate_systems(
         check_line_counts({name: hypotheses, **test.references})
     evaluated = [
         System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
-        for name, hypotheses in zip(short_names(list(systems)), systems.values(), strict=True)
+        for name, hypotheses in systems.items()
     ]
     groups = list(_groups(evaluated, test, settings))
     words = not {"bleu", "ter"}.isdisjoint(settings.names)
@@ -230,17 +243,3 @@ def _scores(group: _Group, name: str) -> list[Score]:
             p = result.p_value if difference else 1.0
             scores[i] = replace(scores[i], difference=difference, p_bootstrap=p)
     return scores
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """Shortest unique end of each path: ``x/a/out, x/b/out, x/c`` → ``a/out``, ``b/out``, ``c``."""
-    parts = [Path(path).parts for path in paths]
-
-    def short(i: int) -> str:
-        for length in range(1, len(parts[i]) + 1):
-            end = parts[i][-length:]
-            if sum(other[-length:] == end for other in parts) == 1:
-                return str(Path(*end))
-        return paths[i]  # "." has no parts, and "./a" has the same parts as "a"
-
-    return [short(i) for i in range(len(paths))]

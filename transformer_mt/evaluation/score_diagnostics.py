@@ -60,8 +60,8 @@ def diagnose(
     return warnings
 
 
-def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None) -> bool:
-    """Whether the references have no spaces, so that BLEU finds no words in them."""
+def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None = None) -> bool:
+    """Whether texts have no spaces between words, and BLEU finds none by their language either."""
     if base_language(tgt_lang or "") in _SEGMENTED:
         return False
     text = "\n".join(line.strip() for lines in references for line in lines)

@@ -9,7 +9,6 @@ from pathlib import Path
 from sacrebleu.metrics.base import Metric
 
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.files import read_json
 
 SIGNIFICANT = 0.05
@@ -90,25 +89,17 @@ class Score:
         return row
 
 
-def compute_score(
-    metric: str, tgt_lang: str | None, hypotheses: Lines, references: Sequence[Lines]
-) -> Score:
-    """The score of texts with the same number of lines, by one metric.
-
-    Args:
-        metric: A name that ``make_metric`` knows.
-        tgt_lang: Language code; Chinese, Japanese and Korean get sacreBLEU's own tokenisers for
-            BLEU, and the first two its ``--ter-normalized --ter-asian-support``.
-        hypotheses: Detokenised translations.
-        references: One list per reference set, each as long as ``hypotheses``.
-    """
-    return make_score(make_metric(metric, tgt_lang), hypotheses, references)
-
-
 def make_score(
     metric: Metric, hypotheses: Lines, references: Sequence[Lines], *, tag: str = ""
 ) -> Score:
-    """The score of texts by a metric of ``make_metric``; for the texts see ``compute_score``."""
+    """The score of texts by a metric of ``make_metric``.
+
+    Args:
+        metric: The metric.
+        hypotheses: Detokenised translations.
+        references: One list per reference set, each as long as ``hypotheses``.
+        tag: The tag of their sources.
+    """
     result = metric.corpus_score(hypotheses, references)
     signature = metric.get_signature().format()
     facts = json.loads(result.format(signature=signature, is_json=True))

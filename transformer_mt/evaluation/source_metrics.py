@@ -18,11 +18,14 @@ from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import expand_user, find_program
+from transformer_mt.files import find_program
 
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
 checkpoints are pickles. It therefore runs as a separate process, from an environment of its own."""
+
+COMET_MODEL = "Unbabel/wmt22-comet-da"
+"""The model of most papers since 2022."""
 
 
 def comet(
@@ -42,8 +45,6 @@ def comet(
     tags = () if translator is None else translator.tokenizer.tags
     source = [split_tag(line, tags)[1] for line in source]
     command, gpu = comet_command(), pick_device(job.device).type == "cuda"
-    path = expand_user(job.comet_model)
-    model = str(path.resolve()) if path.is_file() else job.comet_model
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)
@@ -54,7 +55,7 @@ def comet(
             text = "".join(f"{one_line(line)}\n" for line in lines)
             (folder / file).write_text(text, encoding="utf-8", newline="\n")
         done = subprocess.run(
-            [command, "-s", "src", "-r", "ref", "-t", *files, "--model", model, *options],
+            [command, "-s", "src", "-r", "ref", "-t", *files, "--model", COMET_MODEL, *options],
             cwd=folder,
             capture_output=True,
             text=True,
@@ -64,14 +65,14 @@ def comet(
     if done.returncode or set(printed) != set(files):
         *_, reason = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()]
         raise InputError(
-            f"{COMMAND} failed ({reason}): can it download its model {job.comet_model}? For a "
-            "model on this machine set comet_model=FILE.ckpt"
+            f"{COMMAND} failed ({reason}): can it download its model {COMET_MODEL}? Offline, copy "
+            "the model from the Hugging Face cache of a machine that has it"
         )
     return {
         system: Score(
             name="COMET",
             score=float(printed[file]),
-            signature=f"nrefs:1|model:{job.comet_model}",
+            signature=f"nrefs:1|model:{COMET_MODEL}",
             segments=len(source),
             decimals=4,
         )

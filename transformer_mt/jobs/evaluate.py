@@ -3,16 +3,15 @@
 import logging
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 from transformer_mt import files
-from transformer_mt.config import DataConfig, EvaluateJob, TrainJob
+from transformer_mt.config import EvaluateJob, TrainJob
+from transformer_mt.config.evaluate import OWN_SETS
 from transformer_mt.config.languages import language_name
 from transformer_mt.config.translate import search_settings
 from transformer_mt.data.held_out import with_written_sets
@@ -29,7 +28,6 @@ from transformer_mt.evaluation.comparison import (
     TestSet,
     evaluate_systems,
     load_testset,
-    short_names,
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
@@ -46,233 +44,166 @@ _CHUNK_LINES = {"cpu": 256, "cuda": 16384}
 """Number of lines between two reports of progress, by type of device."""
 
 
-def evaluate(job: EvaluateJob) -> Evaluation:
+def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
     """Scores a model on a test set, or files of translations; writes the report of the job, if any.
 
     Args:
         job: What to score, from ``compose(…, "evaluate")`` or built directly.
+        test: A test set in the place of the one that the job names: that of another evaluation of
+            the same model, with other texts.
 
     Raises:
         InputError: A file is missing or damaged, the texts do not have the same number of lines,
-            or a metric is not available here.
+            or a metric is not available here. Mistakes are reported before anything is translated.
     """
-    evaluator = Evaluator(job)
-    evaluation = evaluator.evaluate()
+    asked = job.metrics or []
+    request = translator = None
+    if job.model is not None:
+        request = EngineRequest(
+            job.model,
+            search=search_settings(job),
+            device=job.device,
+            compute_type=job.compute_type,
+            step=job.step,
+            needs=["metrics=[ppl]"] if "ppl" in asked else [],
+        )
+    given = {"hypotheses": job.hypotheses, "references": job.references}
+    given["source"] = [] if job.source is None else [job.source]
+    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
+    check_outputs({"report": job.report}, inputs)
+    if "comet" in asked:
+        comet_command()
+    if request is not None:
+        translator = Translator.open(request, job.engine)
+    settings = _score_settings(job, request)
+    test = test or _test_set(job, request, translator)
+
+    if job.metrics == ["ppl"] and not job.report:  # of the references alone
+        system = System(name=str(job.model), hypotheses=[], scores=[], diagnostics=[])
+        evaluation = Evaluation(systems=[system], test=test, settings=settings)
+    elif request is None or translator is None:
+        hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
+        evaluation = evaluate_systems(hypotheses, test, settings)
+    else:
+        size = _CHUNK_LINES[request.device.partition(":")[0]]
+        translations = _translate(translator, test.source or (), size)
+        evaluation = evaluate_systems({str(job.model): translations}, test, settings)
+    for name in SOURCE_METRICS:
+        if name in asked:
+            _add_source_scores(job, name, translator, evaluation)
     if job.report is not None:
         report: Report = resolve_name(REPORT)
-        page = report(evaluation, facts=evaluator.facts, curves=evaluator.training_records)
+        curves = [] if request is None else read_records(request.folder)
+        page = report(evaluation, facts=_facts(request, translator), curves=curves)
         with files.output(Path(job.report)) as place:
             place.write_text(page, encoding="utf-8")
         log.info("wrote %s", job.report)
     return evaluation
 
 
-class Evaluator:
-    """An evaluation in steps: the model and the test set of a job, and scores.
+def _score_settings(job: EvaluateJob, request: EngineRequest | None) -> ScoreSettings:
+    """Metrics and tests to compute; a missing tokeniser is reported."""
+    names = job.metrics
+    if names is not None:
+        names = [name for name in names if name not in SOURCE_METRICS]
+    bootstrap = job.bootstrap
+    if bootstrap is None:
+        bootstrap = 1000 if len(job.hypotheses) > 1 or job.report else 0
+    tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
+    if request is not None:
+        tgt_lang = tgt_lang or request.trained.data.tgt_lang
+    settings = ScoreSettings(
+        tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap, by_length=job.by_length
+    )
+    charts = ["bleu"] if job.report else []
+    for name in {*settings.names, *charts}:
+        settings.metric(name)
+    return settings
 
-    Args:
-        job: What to score.
 
-    Raises:
-        InputError: The model is missing or damaged, or an output cannot be written. Mistakes are
-            reported before anything is translated and scored.
-    """
-
-    def __init__(self, job: EvaluateJob):
-        self.job = job
-        given = {"hypotheses": job.hypotheses, "references": job.references}
-        given["source"] = [] if job.source is None else [job.source]
-        inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
-        self._request = None
-        if job.model is not None:
-            self._request = EngineRequest(
-                job.model,
-                search=search_settings(job),
-                device=job.device,
-                compute_type=job.compute_type,
-                step=job.step,
-                needs=["metrics=[ppl]"] if "ppl" in (job.metrics or []) else [],
-            )
-        check_outputs({"report": job.report}, inputs)
-        if "comet" in (job.metrics or []):
-            comet_command()
-        self.translator: Translator | None = None
-        if self._request is not None:
-            self.translator = Translator.open(self._request, job.engine)
-
-    def evaluate(self) -> Evaluation:
-        """Scores of the model or of the files.
-
-        Raises:
-            InputError: As the function ``evaluate`` does.
-        """
-        job, settings, test = self.job, self.settings(), self.test
-        if job.metrics == ["ppl"] and not job.report:  # of the references alone
-            (name,) = short_names([str(job.model)])
-            system = System(name=name, hypotheses=[], scores=[], diagnostics=[])
-            evaluation = Evaluation(systems=[system], test=test, settings=settings)
-        elif self.translator is None:
-            hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
-            evaluation = self.score(hypotheses, settings)
-        else:
-            assert test.source is not None
-            hypotheses = {str(job.model): self.translate(test.source)}
-            evaluation = self.score(hypotheses, settings)
-        for name in SOURCE_METRICS:
-            if name in (job.metrics or []):
-                self._add_source_scores(name, evaluation)
-        for system in evaluation.systems:
-            for message in system.diagnostics:
-                log.warning("%s: %s", system.name, message)
-        return evaluation
-
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """The model's translations of lines, each of which may start with a tag; shows progress."""
-        assert self._request is not None
-        assert self.translator is not None
-        size = _CHUNK_LINES[self._request.device.partition(":")[0]]
-        order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # as batches are made
-        translations = [""] * len(lines)
-        with ProgressReporter("lines", "translated", total=len(lines)) as progress:
-            for start in range(0, len(order), size):
-                chunk = order[start : start + size]
-                for i, text in zip(
-                    chunk, self.translator.translate([lines[i] for i in chunk]), strict=True
-                ):
-                    translations[i] = text
-                progress.update(start + len(chunk))
-        return translations
-
-    def score(
-        self,
-        hypotheses: Mapping[str, Sequence[str]],
-        settings: ScoreSettings,
-        references: Mapping[str, Sequence[str]] | None = None,
-    ) -> Evaluation:
-        """Scores of translations of the test set, by system, compared with the first.
-
-        Args:
-            hypotheses: The translations, by the path of their file or model.
-            settings: Metrics and tests.
-            references: References in the place of those of the test set.
-        """
-        test = replace(self.test, references=references) if references else self.test
-        return evaluate_systems(hypotheses, test, settings)
-
-    def settings(self, default_metrics: Sequence[str] | None = None) -> ScoreSettings:
-        """Metrics and tests to compute.
-
-        Args:
-            default_metrics: Metrics if the job names none; None: those of the target language.
-
-        Raises:
-            InputError: A metric needs a tokeniser that is not installed.
-        """
-        job, names = self.job, default_metrics
-        if job.metrics is not None:
-            names = [name for name in job.metrics if name not in SOURCE_METRICS]
-        bootstrap = job.bootstrap
-        if bootstrap is None:
-            bootstrap = 1000 if len(job.hypotheses) > 1 or job.report else 0
-        tgt_lang = job.tgt_lang or (job.langs or "").rpartition("-")[2] or None
-        if self._data is not None:
-            tgt_lang = tgt_lang or self._data.tgt_lang
-        settings = ScoreSettings(
-            tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap, by_length=job.by_length
-        )
-        charts = ["bleu"] if job.report else []
-        for name in {*settings.names, *charts}:  # a missing tokeniser is reported before the work
-            settings.metric(name)
-        return settings
-
-    @property
-    def facts(self) -> dict[str, str]:
-        """Command and date in words, by name; of a model also its languages, search and engine."""
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        facts = {"command": command, "date": f"{date.today()}"}
-        if self._request is None or self.translator is None:
-            return facts
-        languages = self._request.trained.data.languages(None)
-        engine = self.translator.engine
-        return {
-            "languages": " → ".join(map(language_name, languages)),
-            "search": self._request.config.in_words,
-            "engine": f"{engine.name}, {engine.compute_type}",
-            **facts,
-        }
-
-    @property
-    def training_records(self) -> list[dict[str, Any]]:
-        """Records of the model's ``metrics.jsonl``, if there are any."""
-        return [] if self._request is None else read_records(self._request.folder)
-
-    @cached_property
-    def test(self) -> TestSet:
-        """The test set that the job names, or else the model's own.
-
-        Raises:
-            InputError: It is missing or damaged, or its texts differ in their number of lines.
-        """
-        job = self.job
-        if job.testset is not None:
-            data = self._data
-            pair = () if data is None else data.tags.get(job.tag or "", data.languages(None))
-            test = load_testset(job.testset, job.langs or "-".join(pair))
-        elif job.references:
-            references = {path: list(read_lines(path)) for path in job.references}
-            source = None if job.source is None else list(read_lines(job.source))
-            texts = references if source is None else {str(job.source): source, **references}
-            check_line_counts(texts)
-            test = TestSet(references=references, source=source)
-        else:
-            assert self._request is not None
-            test = _own_test_set(job, self._request)
-        if self._data is None or self.translator is None:
-            return test
-        assert test.source is not None
-        source = self.translator.with_tag(test.source, job.tag)
-        tags = self.translator.tokenizer.tags
-        if untagged := self.translator.untagged(source):
-            message = UNTAGGED.format(tags=tag_names(tags))
-            log.warning(f"{len(untagged):,} {message}")
-        return replace(
-            test,
-            source=source,
-            tags=tags,
-            languages={} if job.tgt_lang or job.langs else self._data.tags,
-        )
-
-    @property
-    def _data(self) -> DataConfig | None:
-        """Settings of the data that the model was trained on, if there is a model."""
-        return None if self._request is None else self._request.trained.data
-
-    def _add_source_scores(self, name: str, evaluation: Evaluation) -> None:
-        """Adds the scores of all systems by a metric that also reads the source."""
-        source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
-        assert source is not None
-        hypotheses = {system.name: system.hypotheses for system in evaluation.systems}
-        added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
-            self.job, self.translator, hypotheses, source, reference
-        )
-        for system in evaluation.systems:
-            system.scores.append(added[system.name])
+def _test_set(
+    job: EvaluateJob, request: EngineRequest | None, translator: Translator | None
+) -> TestSet:
+    """The test set that the job names, or else the model's own."""
+    data = None if request is None else request.trained.data
+    if job.references:
+        references = {path: list(read_lines(path)) for path in job.references}
+        source = None if job.source is None else list(read_lines(job.source))
+        texts = references if source is None else {str(job.source): source, **references}
+        check_line_counts(texts)
+        test = TestSet(references=references, source=source)
+    elif job.testset is not None and job.testset not in OWN_SETS:
+        pair = () if data is None else data.tags.get(job.tag or "", data.languages(None))
+        test = load_testset(job.testset, job.langs or "-".join(pair))
+    else:
+        assert request is not None
+        test = _own_test_set(job, request)
+    if data is None or translator is None:
+        return test
+    assert test.source is not None
+    source, tags = translator.with_tag(test.source, job.tag), translator.tokenizer.tags
+    if untagged := translator.untagged(source):
+        log.warning(f"{len(untagged):,} {UNTAGGED.format(tags=tag_names(tags))}")
+    languages = {} if job.tgt_lang or job.langs else data.tags
+    return replace(test, source=source, tags=tags, languages=languages)
 
 
 def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     """The test or validation set of a model."""
-    folder = request.folder
+    folder, part = request.folder, job.testset or "test"
     data = with_written_sets(request.trained.data, folder)
-    subset, sources = ("valid", data.valid) if job.subset == "valid" else ("test", data.test)
+    sources = data.valid if part == "valid" else data.test
     if not sources:
         raise InputError(
-            f"{job.model} has no {subset} set, or its files are gone: set testset=NAME, or "
+            f"{job.model} has no {part} set, or its files are gone: set testset=NAME, or "
             "source=FILE with 'references=[FILE]'; the next training can hold one out "
-            f"(data.{subset}_pairs=1000)"
+            f"(data.{part}_pairs=1000)"
         )
     pairs = read_all(sources, data, files.cache_path(TrainJob.cache_dir))
-    if evaluation_data_differs(folder, subset, pairs):
-        log.warning("data.%s has changed since this model was trained", subset)
+    if evaluation_data_differs(folder, part, pairs):
+        log.warning("data.%s has changed since this model was trained", part)
     names = dict.fromkeys(Path(source.name).name for source in sources)
-    references = {f"{', '.join(names)} (data.{subset})": [pair.tgt for pair in pairs]}
-    return TestSet(references=references, source=[pair.src for pair in pairs])
+    return TestSet.of_pairs(pairs, f"{', '.join(names)} (data.{part})")
+
+
+def _translate(translator: Translator, lines: Sequence[str], size: int) -> list[str]:
+    """Translations of lines, ``size`` lines between two reports of progress."""
+    order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # as batches are made
+    translations = [""] * len(lines)
+    with ProgressReporter("lines", "translated", total=len(lines)) as progress:
+        for start in range(0, len(order), size):
+            chunk = order[start : start + size]
+            texts = translator.translate([lines[i] for i in chunk])
+            for i, text in zip(chunk, texts, strict=True):
+                translations[i] = text
+            progress.update(start + len(chunk))
+    return translations
+
+
+def _add_source_scores(
+    job: EvaluateJob, name: str, translator: Translator | None, evaluation: Evaluation
+) -> None:
+    """Adds the scores of all systems by a metric that also reads the source."""
+    source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
+    assert source is not None
+    hypotheses = {system.name: system.hypotheses for system in evaluation.systems}
+    added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
+        job, translator, hypotheses, source, reference
+    )
+    for system in evaluation.systems:
+        system.scores.append(added[system.name])
+
+
+def _facts(request: EngineRequest | None, translator: Translator | None) -> dict[str, str]:
+    """Command and date in words, by name; of a model also its languages, search and engine."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    facts = {"command": command, "date": f"{date.today()}"}
+    if request is None or translator is None:
+        return facts
+    engine = translator.engine
+    return {
+        "languages": " → ".join(map(language_name, request.trained.data.languages(None))),
+        "search": request.config.in_words,
+        "engine": f"{engine.name}, {engine.compute_type}",
+        **facts,
+    }

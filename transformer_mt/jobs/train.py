@@ -259,20 +259,14 @@ def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> li
     """Translates the test set on all ranks; returns its scores, on the main rank."""
     if not data.test:
         return []
-    sources, references = [pair.src for pair in data.test], [pair.tgt for pair in data.test]
     if world.size == 1:  # as mt-eval does, so that both print the same scores
         translator = Translator.load(job.run_dir, device=str(world.device))
     else:  # of which not all can be expected to see the folder
         translator = Translator.of_model(model, data.tokenizer, job)
-    hypotheses = translate_sharded(translator, sources, world)
+    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
     if not world.is_main:
         return []
-    test = TestSet(
-        references={"data.test": references},
-        source=sources,
-        tags=data.tokenizer.tags,
-        languages=job.data.tags,
-    )
+    test = TestSet.of_pairs(data.test, "data.test", data.tokenizer.tags, job.data.tags)
     settings = ScoreSettings(tgt_lang=job.data.tgt_lang)
     (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     for message in system.diagnostics:

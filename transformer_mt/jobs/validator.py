@@ -7,13 +7,11 @@ from statistics import fmean
 from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.data.text.tags import lines_by_tag
 from transformer_mt.decode.search import cuda_graphs
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
-from transformer_mt.evaluation.scores import compute_score
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
@@ -45,13 +43,11 @@ class TranslationValidator:
 
     def _score(self, hypotheses: Sequence[str]) -> dict[str, float]:
         """All metrics, averaged over the tags."""
-        normalizer = Normalizer.of(self.job.data)
-        groups = lines_by_tag((pair.src for pair in self.pairs), self.tokenizer.tags)
-
-        def score(name: str, tag: str) -> float:
-            texts = [hypotheses[i] for i in groups[tag]]
-            references = [[self.pairs[i].tgt for i in groups[tag]]]
-            language = normalizer.of_tag(tag).tgt_lang
-            return compute_score(name, language, texts, references).score
-
-        return {name: fmean(score(name, tag) for tag in groups) for name in VALIDATION_METRICS}
+        languages = self.job.data.tags
+        test = TestSet.of_pairs(self.pairs, "data.valid", self.tokenizer.tags, languages)
+        settings = ScoreSettings(metrics=list(VALIDATION_METRICS), tgt_lang=self.job.data.tgt_lang)
+        (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
+        scores = [score.score for score in system.scores]  # tag by tag
+        return {
+            name: fmean(scores[i :: len(settings.names)]) for i, name in enumerate(settings.names)
+        }

@@ -78,9 +78,9 @@ def test_one_system() -> None:
 def test_several_systems_with_the_words_that_differ() -> None:
     facts = {"languages": "English → German", "command": "mt-eval '<b>'"}
     page = report({"x/one.de": ONE, "x/two.de": TWO}, facts=facts)
-    assert "one.de, two.de (English → German)" in page.text
+    assert "x/one.de, x/two.de (English → German)" in page.text
     assert "command mt-eval '<b>'" in page.text
-    assert "A one.de (baseline) B two.de" in page.text
+    assert "A x/one.de (baseline) B x/two.de" in page.text
     assert "Statistical significance: paired bootstrap test against A" in page.text
     assert "<del>Der</del> Hund <del>läuft.</del></dd>" in page.html
     assert "<ins>Ein</ins> Hund <ins>rennt.</ins></dd>" in page.html

@@ -116,8 +116,6 @@ def test_the_command_prints_one_table(model: Path, run: Run) -> None:
     [
         ({"model": None, "hypotheses": ["a"], "references": ["b"]}, "set model=FOLDER: noise is"),
         ({"report": "x.html"}, "report is for mt-eval only"),
-        ({"bootstrap": 0}, "bootstrap is for mt-eval only"),
-        ({"metrics": ["bleu", "ppl"]}, "metrics: ppl is for mt-eval only"),
     ],
 )
 def test_what_the_table_does_not_show_is_refused(

@@ -20,7 +20,6 @@ from transformer_mt.evaluation.comparison import (
     TestSet,
     evaluate_systems,
     load_testset,
-    short_names,
 )
 from transformer_mt.evaluation.score_tables import to_json, to_text
 from transformer_mt.evaluation.scores import Score
@@ -189,17 +188,3 @@ def test_a_testset_has_its_source_and_all_references(
     found = load_testset(name, langs)
     assert found.source == lines["src"]
     assert found.references == {f"wmt17_tworefs.en-fi.ref-{i}": lines[f"ref:{i}"] for i in range(2)}
-
-
-@pytest.mark.parametrize(
-    ("paths", "names"),
-    [
-        (["na/out.de", "nb/out.de", "nb/b.de"], ["na/out.de", "nb/out.de", "b.de"]),
-        (["out.de", "a/out.de", "/out.de"], ["out.de", "a/out.de", "/out.de"]),
-        (["a/out.de", "./a/out.de", "b/a/out.de"], ["a/out.de", "./a/out.de", "b/a/out.de"]),
-        (["runs/mine/"], ["mine"]),
-        (["."], ["."]),
-    ],
-)
-def test_short_names_are_distinct(paths: list[str], names: list[str]) -> None:
-    assert short_names(paths) == names

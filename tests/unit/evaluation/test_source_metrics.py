@@ -9,8 +9,9 @@ from support.errors import input_error
 
 from transformer_mt.config import EvaluateJob
 from transformer_mt.distributed import world
+from transformer_mt.evaluation import source_metrics
 from transformer_mt.evaluation.scores import Score, to_text
-from transformer_mt.evaluation.source_metrics import comet
+from transformer_mt.evaluation.source_metrics import COMET_MODEL, comet
 
 SYSTEMS = {"x/a.de": ["Ein\u2028Haus", "zwei"], "b.de": ["Haus", ""]}
 SOURCE, REFERENCE = ["A\rhouse", "two"], ["Ein Haus", "zwei"]
@@ -37,9 +38,9 @@ for name in args.t:
 """
 
 
-def score(model: str, device: str = "cpu") -> dict[str, Score]:
+def score(device: str = "cpu") -> dict[str, Score]:
     files = {"hypotheses": [*SYSTEMS], "references": ["ref"], "source": "src"}
-    job = EvaluateJob(**files, comet_model=model, device=device)
+    job = EvaluateJob(**files, device=device)
     return comet(job, None, SYSTEMS, SOURCE, REFERENCE)
 
 
@@ -53,18 +54,19 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_every_system_gets_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = score("wmt")
+    found = score()
     assert list(found) == list(SYSTEMS)
     assert [score.score for score in found.values()] == [1.0, round(6 / 14, 4)]
     row = found["b.de"].to_row()
-    assert (row["name"], row["model"], row["segments"]) == ("COMET", "wmt", 2)
+    assert (row["name"], row["model"], row["segments"]) == ("COMET", COMET_MODEL, 2)
     assert "COMET  0.4286  2 segments" in to_text([found["b.de"]])
     monkeypatch.setattr(world, "pick_device", lambda _: torch.device("cuda"))
-    on_gpu = score("wmt", "cuda")
+    on_gpu = score("cuda")
     assert on_gpu["x/a.de"].score == 0.0
 
 
 @pytest.mark.usefixtures("installed")
-def test_failure_is_reported_in_one_line() -> None:
-    with input_error(r"^comet-score failed \(KeyError: Model 'missing' not .* comet_model="):
-        score("missing")
+def test_failure_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_metrics, "COMET_MODEL", "missing")
+    with input_error(r"^comet-score failed \(KeyError: Model 'missing' not .* model missing\? Off"):
+        score()

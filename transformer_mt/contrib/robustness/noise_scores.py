@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from tabulate import tabulate
 
-from transformer_mt import Evaluator, Score, compose
+from transformer_mt import Score, compose, evaluate
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
@@ -78,38 +78,34 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
     """Scores the model of a job on its test set as it is and with noise, tag by tag.
 
     Args:
-        job: As for ``evaluate``. Metrics that read the source, intervals and a report do not exist.
+        job: As for ``evaluate``, without a report.
 
     Raises:
-        InputError: As ``evaluate`` does, or the job has no model or asks for one of these.
+        InputError: As ``evaluate`` does, or the job has no model or asks for a report.
     """
     require(job.model is not None, "set model=FOLDER: noise is added to what a model translates")
-    for key in ("bootstrap", "report"):
-        require(getattr(job, key) is None, f"{key} is for mt-eval only")
-    evaluator = Evaluator(job)
-    settings = evaluator.settings(METRICS)
-    for name in job.metrics or []:
-        require(name in settings.names, f"metrics: {name} is for mt-eval only")
-    lines = evaluator.test.split_source()
-    texts = noisy_texts(lines, evaluator.test.references)
-    distinct = list(dict.fromkeys(line for noisy in texts.values() for line in noisy.source))
-    translations = dict(zip(distinct, evaluator.translate(distinct), strict=True))
-    systems = []
+    require(job.report is None, "report is for mt-eval only")
+    job = replace(job, metrics=job.metrics or [*METRICS])
+    clean = evaluate(job)
+    lines, table = clean.test.split_source(), NoiseTable()
+    texts = noisy_texts(lines, clean.test.references)
+    evaluations = {CLEAN: clean}
     for name, noisy in texts.items():
-        hypotheses = {name: [translations[line] for line in noisy.source]}
-        systems += evaluator.score(hypotheses, settings, noisy.references).systems
-    clean, table = systems[0], NoiseTable()
+        if name != CLEAN:
+            test = replace(clean.test, source=noisy.source, references=noisy.references)
+            evaluations[name] = evaluate(job, test)
     for tag in dict.fromkeys(tag for tag, _ in lines):
         own = [i for i, line in enumerate(lines) if line[0] == tag]
-        for system in systems:
-            source = texts[system.name].source
-            changed = sum(source[i] != texts[CLEAN].source[i] for i in own)
+        for name, evaluation in evaluations.items():
+            changed = sum(texts[name].source[i] != texts[CLEAN].source[i] for i in own)
             scores = [
-                item if system is clean else replace(item, difference=item.score - before.score)
-                for item, before in zip(system.scores, clean.scores, strict=True)
+                item if name == CLEAN else replace(item, difference=item.score - before.score)
+                for item, before in zip(
+                    evaluation.systems[0].scores, clean.systems[0].scores, strict=True
+                )
                 if item.tag == tag
             ]
-            table.append(NoiseScores(system.name, changed, scores))
+            table.append(NoiseScores(name, changed, scores))
     return table
 
 
@@ -157,7 +153,7 @@ def main() -> None:
         prog="python -m transformer_mt.contrib.robustness.noise_scores",
         description="Scores a model on its test set as it is, and with each kind of noise.",
     )
-    setting = "as of mt-eval: model=FOLDER, and any of testset, subset, metrics, format, …"
+    setting = "as of mt-eval: model=FOLDER, and any of testset, metrics, format, …"
     parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help=setting)
     settings = parser.parse_args().settings
     with exit_status("noise_scores"), log_to(prefix="noise_scores: "):
