@@ -27,7 +27,6 @@ LONG = (
     "contrib/argos",
     "contrib/report/test_attention_page.py",
     "contrib/report/test_report.py",
-    "contrib/report/test_reports.py",
     "contrib/robustness/test_noise_scores.py",
     "contrib/trackers/test_tracked_runs.py",
     "distributed",

@@ -136,7 +136,6 @@ def another_vocabulary(folder: Path) -> None:
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
         (lambda f: append(f, "${oc.env:HOME}: 1\n"), "interpolations"),
-        (lambda f: append(f, "card: {name: !!binary JHtvYy5lbnY6SE9NRX0=}\n"), "interpolations"),
         (lambda f: append(f, 'stage: "\\u0024\\x7boc.env:HOME}"\n'), "interpolations"),
         (lambda f: append(f, "x: !!python/object/apply:os.system [touch HARMED]\n"), "is damaged"),
         (lambda f: append(f, "_target_: os.system\n"), "'_target_' not in 'TrainJob'"),

@@ -5,11 +5,13 @@ import hashlib
 import json
 import random
 import re
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.evaluated_models import scores_and_messages, write_model
 
 from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.report.charts import curve_charts
@@ -160,3 +162,19 @@ def test_changes_keep_both_texts(seed: int) -> None:
     found = changes(" ".join(old), " ".join(new))
     for text, other in ((old, "only_new"), (new, "only_old")):
         assert " ".join(c.text for c in found if c.kind != other).split() == text
+
+
+def test_mt_eval_writes_what_it_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = write_model(tmp_path / "model")
+    records = [{"step": 10 * i, "split": "train", "loss": 1.0 / i} for i in range(1, 5)]
+    (model / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+    path = tmp_path / "report.html"
+    rows, err = scores_and_messages(capsys, model=str(model), report=str(path), bootstrap=40)
+    assert err == f"mt-eval: wrote {path}\n"
+    html = path.read_text(encoding="utf-8")
+    for row in rows:
+        assert f"<b>{row['score']:.2f}</b>" in html
+        assert f"</b> ± {row['confidence_var']:.2f}" in html
+    for fact in ("beam search with ", "<dt>command</dt>", f"<dd>{date.today()}</dd>", " → "):
+        assert fact in html
+    assert "<figcaption>Loss</figcaption>" in html

@@ -19,7 +19,6 @@ from support.model_folders import JOB, write_model
 from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, SearchConfig
-from transformer_mt.conversion.marian_import import _number
 from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 
@@ -147,12 +146,10 @@ def test_a_folder_cannot_run_code(
         ({"vocab_size": 99}, "its vocabulary has .* pieces, not vocab_size=99"),
         ({"encoder_ffn_dim": 64}, "encoder and decoder differ in ffn_dim: 64 and "),
         ({"decoder_start_token_id": 5}, "its decoder starts with .*, not with <pad> or <s>"),
-        ({"decoder_start_token_id": -1}, "decoder_start_token_id=-1 is not an id"),
         ({"decoder_layers": 5}, "has no tensor model.decoder.layers"),
         ({"encoder_layers": 1}, "expected no such tensor"),
         ({"model_type": "bart"}, "of type bart: .* only type marian can be used"),
         ({"activation_function": "mish"}, "activation_function=mish is not supported"),
-        ({"dropout": "x"}, "dropout=x is not a number"),
     ],
 )
 def test_settings_that_are_refused(
@@ -177,10 +174,6 @@ def test_damaged_and_missing_files(marian: tuple[Path, Any], name: str, tmp_path
     if name != "config.json":  # without one it is not a MarianMT folder
         with pytest.raises((InputError, FileNotFoundError), match=name):
             model_folder.locate(folder)
-
-
-def test_null_stands_for_the_default() -> None:
-    assert _number({"num_beams": None}, "num_beams", 1) == 1
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,7 @@ def truncate(name: str, keep: int) -> Callable[[Path], None]:
 DAMAGES = {
     **{f"a bit of {name}": lambda folder, name=name: flip_bit(folder / name) for name in FILES},
     "tokens cut short": truncate("src.tokens", 10),
-    "tokens empty": truncate("tgt.tokens", 0),
     "offsets cut inside a number": truncate("tgt.offsets", 11),
-    "offsets of another corpus": lambda f: np.arange(4).tofile(f / "src.offsets"),
     "no tokens": lambda folder: (folder / "src.tokens").unlink(),
     "interrupted": lambda folder: (folder / "meta.json").unlink(),
     "meta.json cut": truncate("meta.json", 20),
