@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
 from support.training_runs import (
     MT_TRAIN,
@@ -107,6 +108,15 @@ def test_finished_run_started_again_changes_nothing(
     assert "is finished: nothing to do (reached train.max_steps=40; raise that limit" in err
     assert out == printed(finished).read_text()
     assert stamps(copy) == before
+
+
+def test_the_card_of_a_finished_run_follows_its_settings(copy: Path, train: Start) -> None:
+    weights = (copy / "model.safetensors").stat()
+    train(copy, "card.license=mit", "card.name=org/new").done()
+    card = ModelCard.load(copy / "README.md").data
+    assert (card.license, card.model_name) == ("mit", "org/new")
+    assert model_folder.read_config(copy).card.license == "mit"
+    assert (copy / "model.safetensors").stat() == weights
 
 
 def test_finished_run_with_new_search_settings_is_only_scored_again(

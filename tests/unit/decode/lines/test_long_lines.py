@@ -1,7 +1,9 @@
 """Long lines: parts are sentences; of a long sentence they end between words."""
 
+import random
 from itertools import chain
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -46,3 +48,8 @@ def test_a_long_sentence_is_cut_between_words(tokenizer: Tokenizer) -> None:
     assert (first, last) == ("Red.", "Red.")
     assert " ".join(parts) == long
     assert all(set(part.split()) <= set(long.split()) for part in parts)
+
+
+def test_a_word_of_100_000_letters_is_cut_anywhere(tokenizer: Tokenizer) -> None:
+    word = "".join(random.Random(1).choices(ascii_lowercase, k=100_000))
+    assert "".join(parts_of(tokenizer, word, 60)) == word
