@@ -12,6 +12,7 @@ from transformer_mt import export, model_folder, run_layout
 from transformer_mt.config import DecodeConfig, ExportJob, SearchConfig
 from transformer_mt.conversion.transformers_model import generation_settings
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines import torch_engine
 
 FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/model"
 
@@ -34,7 +35,8 @@ def test_translations_are_equal(
         write_model(folder, job, text=random_lines(200, 9), size=peaked.vocab_size)
         ckpt.save_tensors(peaked.state_dict(), folder / run_layout.WEIGHTS)
     model, tokenizer, job = model_folder.load_model(folder)
-    config = DecodeConfig(beam_size=beam_size, length_penalty=0.0, max_length=11)
+    monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_: 11)
+    config = DecodeConfig(beam_size=beam_size, length_penalty=0.0)
     expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)
 
     export(ExportJob(model=str(folder), format="transformers", output=str(output)))

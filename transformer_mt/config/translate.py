@@ -55,8 +55,6 @@ class DecodeConfig(SearchConfig):
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU; on a
     GPU, as many as its memory easily holds."""
-    max_length: int | None = number(None, at_least=1)
-    """Maximum number of tokens of a translation. null: no limit besides ``max_extra_tokens``."""
     no_repeat_ngram: int = number(0, at_least=0)
     """Never repeat an n-gram of this size in a translation; 0 = off."""
     sampling: bool = False
@@ -151,7 +149,6 @@ class TranslateJob(Checked):
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
     batch_tokens: int | None = DecodeConfig.batch_tokens
-    max_length: int | None = DecodeConfig.max_length
     no_repeat_ngram: int = DecodeConfig.no_repeat_ngram
     sampling: bool = DecodeConfig.sampling
     temperature: float = DecodeConfig.temperature

@@ -126,8 +126,7 @@ def max_tokens(config: ModelConfig) -> int:
 
 def max_output_tokens(config: DecodeConfig, source_length: int, max_tokens: int) -> int:
     """Maximum number of tokens of a sentence's translation, end symbol not counted."""
-    limit = source_length + config.max_extra_tokens
-    return min(limit, config.max_length or limit, max_tokens)
+    return min(source_length + config.max_extra_tokens, max_tokens)
 
 
 def unsupported_shape(config: ModelConfig) -> list[str]:

@@ -24,6 +24,7 @@ from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
 from transformer_mt.config.translate import search_settings
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engines import torch_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translation, Translator
 from transformer_mt.errors import InputError
@@ -180,13 +181,14 @@ def test_joined() -> None:
 
 
 def test_translations_much_shorter_than_their_line_are_counted(
-    make: Make, tokenizer: Tokenizer
+    make: Make, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = constant_model(tokenizer, {"x": 1.0, "</s>": -30.0})
     (line,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 32)
     (less,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 22)
     for length, expected in ((15, 3), (16, 0)):
-        counting = make(model, max_length=length, beam_size=1)
+        monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_, n=length: n)
+        counting = make(model, beam_size=1)
         found = counting.translate_nbest([line, less, f"{line} ", "", f" {line}"], 1)
         assert [best.tokens for (best,) in found] == [length, length, length, 0, length]
         assert counting.short_translations == expected
@@ -203,8 +205,8 @@ def test_prefixes(make: Make) -> None:
     assert found[1] == free[1] == [Translation("", 0.0, 0)]
     assert [t.text for t in found[2]] == [t.text for t in free[2]]
     assert translator.cut_lines > 0
-    ((best,),) = make(max_length=1).translate_nbest(["a"], 1, prefixes=["the fox jumps"])
-    assert best.text.startswith("the fox jumps")  # though it is longer than max_length
+    ((best,),) = make(max_extra_tokens=0).translate_nbest(["a"], 1, prefixes=["the fox jumps"])
+    assert best.text.startswith("the fox jumps")  # though it is longer than max_extra_tokens allows
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5, "top_p": 0.9}])
@@ -225,8 +227,6 @@ def test_samples_depend_on_the_line_only(make: Make, settings: dict[str, float])
 
 
 def test_lengths(make: Make) -> None:
-    found = make(max_length=3).translate_nbest(random_lines(12, 5), 2)
-    assert max(t.tokens for best in found for t in best) == 3
     model = random_model(positions="learned", max_positions=20)  # limit both sides
     bounded = make(model, max_extra_tokens=100)
     ((long,), (short,)) = bounded.translate_nbest([" ".join(WORDS), ","], 1)

@@ -18,6 +18,7 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.decode.engines import torch_engine
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
@@ -99,9 +100,12 @@ def test_decoding_settings_of_the_folder_are_the_defaults(
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
 
-def test_text_that_may_be_missing_is_reported(translated: Translated) -> None:
+def test_text_that_may_be_missing_is_reported(
+    translated: Translated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_: 2)
     line = f"{' '.join(TEXT * 5)}\n".encode()
-    _, err = translated(line, engine="torch", max_length=2, max_source_tokens=100)
+    _, err = translated(line, engine="torch", max_source_tokens=100)
     cut, short = err.splitlines()
     assert cut.startswith("mt-translate: 1 line(s) were longer than max_source_tokens=100 and")
     assert "less than half of the tokens" in short

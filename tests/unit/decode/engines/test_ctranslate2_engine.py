@@ -128,15 +128,15 @@ def test_batches_and_workers_never_change_a_translation(
         assert found == [expected[i] for i in order]
 
 
-@pytest.mark.parametrize(("max_extra_tokens", "max_length"), [(0, None), (4, 9)])
+@pytest.mark.parametrize("max_extra_tokens", [0, 4])
 def test_maximum_length_is_per_sentence(
-    converted: Converted, tokenizer: Tokenizer, max_extra_tokens: int, max_length: int | None
+    converted: Converted, tokenizer: Tokenizer, max_extra_tokens: int
 ) -> None:
     """Also in a batch with longer ones."""
-    config = DecodeConfig(max_extra_tokens=max_extra_tokens, max_length=max_length)
+    config = DecodeConfig(max_extra_tokens=max_extra_tokens)
     sources = tokenizer.encode(random_lines(30, 12))
     found = converted(model_that_ends(2.0), config).search(sources, 1)
-    limits = [min(len(source) + max_extra_tokens, max_length or 99) for source in sources]
+    limits = [len(source) + max_extra_tokens for source in sources]
     reached = [len(best.tokens) == limit for (best,), limit in zip(found, limits, strict=True)]
     assert sum(reached) > 15
     assert all(len(best.tokens) <= limit for (best,), limit in zip(found, limits, strict=True))
