@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from transformer_mt.errors import InputError, first_line
 
@@ -244,25 +244,19 @@ def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
 
     Args:
         path: The file.
-        types: For an object: the keys that it must have, and the types of their values. An integer
-            is a ``float``, too.
+        types: For an object: the keys that it must have, and the types of their values.
 
     Raises:
         OSError: It cannot be read.
         ValueError: The content is not JSON, or not such an object.
     """
     content = json.loads(path.read_bytes())
-    if types is not None and not has_types(content, types):
-        raise ValueError(f"it is not an object with {', '.join(types)}")
+    if types is not None and not isinstance(content, dict):
+        raise ValueError("it is not an object")
+    for key, kind in (types or {}).items():
+        if not isinstance(content.get(key), kind):
+            raise ValueError(f"it has no {key} of type {kind.__name__}")
     return content
-
-
-def has_types(content: object, types: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
-    """Whether something is an object with values of these types; see ``read_json``."""
-    return isinstance(content, dict) and all(
-        isinstance(content.get(key), int | float if kind is float else kind)
-        for key, kind in types.items()
-    )
 
 
 def sha256(path: Path) -> str:

@@ -4,9 +4,12 @@ import io
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +69,10 @@ class _LogFile(logging.FileHandler):
         self._failed = True
 
 
-class ProgressReporter(AbstractContextManager["ProgressReporter"]):
-    """Reports how many items are done: a bar on a terminal, else a log line now and then.
+def progress_bar(unit: str, action: str, *, done: int = 0, total: int | None = None) -> "tqdm":
+    """The progress of long work: a bar on a terminal, else a log line now and then.
+
+    A context, whose ``update(n)`` reports that n more items are done.
 
     Args:
         unit: What is counted, for instance ``lines``.
@@ -75,40 +80,24 @@ class ProgressReporter(AbstractContextManager["ProgressReporter"]):
         done: Number of items done by an earlier attempt.
         total: Number of all items; None if it is not known.
     """
+    from tqdm import tqdm  # which --help does not need
 
-    def __init__(
-        self,
-        unit: str,
-        action: str,
-        *,
-        done: int = 0,
-        total: int | None = None,
-    ):
-        from tqdm import tqdm  # which --help does not need
-
-        on_terminal = sys.stderr.isatty()
-        of, left = ("", "") if total is None else (" of {total:,}", ", {remaining} left")
-        text = f"{action}: {{n:,}}{of} {unit}, {{rate_noinv:,.0f}} {unit}/s{left}"
-        self._bar = tqdm(
-            total=total,
-            initial=done,
-            bar_format=text + " {bar}" * (on_terminal and total is not None),
-            file=sys.stderr if on_terminal else _LogLines(),
-            dynamic_ncols=on_terminal,
-            ascii=not on_terminal,
-            leave=on_terminal,
-            smoothing=0,
-            miniters=0,
-            mininterval=0.1 if on_terminal else _LOG_INTERVAL,
-            delay=1e-9 if on_terminal else _LOG_INTERVAL,  # at 0 there is no rate
-        )
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def update(self, done: int) -> None:
-        """Reports that ``done`` items are done, including those of an earlier attempt."""
-        self._bar.update(done - self._bar.n)
+    on_terminal = sys.stderr.isatty()
+    of, left = ("", "") if total is None else (" of {total:,}", ", {remaining} left")
+    text = f"{action}: {{n:,}}{of} {unit}, {{rate_noinv:,.0f}} {unit}/s{left}"
+    return tqdm(
+        total=total,
+        initial=done,
+        bar_format=text + " {bar}" * (on_terminal and total is not None),
+        file=sys.stderr if on_terminal else _LogLines(),
+        dynamic_ncols=on_terminal,
+        ascii=not on_terminal,
+        leave=on_terminal,
+        smoothing=0,
+        miniters=0,
+        mininterval=0.1 if on_terminal else _LOG_INTERVAL,
+        delay=1e-9 if on_terminal else _LOG_INTERVAL,  # at 0 there is no rate
+    )
 
 
 class _LogLines(io.StringIO):

@@ -13,7 +13,7 @@ from transformer_mt.config.checks import dotted
 from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
-    from transformer_mt import Evaluation, Translator
+    from transformer_mt import Translator
 
 
 class Pair(NamedTuple):
@@ -144,26 +144,6 @@ class PairNoise(Protocol):
 
         Returns:
             Two lines, neither of which is empty unless the given one is.
-        """
-
-
-class Report(Protocol):
-    """A page about an evaluation by ``mt-eval`` (``REPORT``)."""
-
-    def __call__(
-        self,
-        evaluation: "Evaluation",
-        /,
-        *,
-        facts: Mapping[str, str],
-        curves: Sequence[dict[str, Any]],
-    ) -> str:
-        """The page as HTML.
-
-        Args:
-            evaluation: The scores.
-            facts: How they were obtained, by name.
-            curves: The records of the model's ``metrics.jsonl``; may be empty.
         """
 
 

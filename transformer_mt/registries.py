@@ -97,7 +97,7 @@ VALIDATION_METRICS: Registry = {"bleu": METRICS["bleu"], "chrf": METRICS["chrf"]
 """Metrics of validation translations, which ``train.best_by`` may name; higher is better."""
 
 REPORT = "transformer_mt.contrib.report.pages:report_page"
-"""``report`` of mt-eval: a ``protocols.Report``."""
+"""``report`` of mt-eval: a function of the ``Evaluation`` that returns a page as HTML."""
 
 CURVES = "transformer_mt.contrib.report.charts:curve_image"
 """The picture of the model card: a function of the records of ``metrics.jsonl`` that returns a PNG,

@@ -139,11 +139,11 @@ def test_json_is_read_with_the_types_that_it_must_have(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"a": 1, "b": "ü"}', encoding="utf-8")
     assert files.read_json(path) == {"a": 1, "b": "ü"}
-    assert files.read_json(path, {"a": float, "b": str}) == {"a": 1, "b": "ü"}
+    assert files.read_json(path, {"a": int, "b": str}) == {"a": 1, "b": "ü"}
     for types in ({"b": int}, {"c": str}):
-        with pytest.raises(ValueError, match="not an object with"):
+        with pytest.raises(ValueError, match=f"it has no {next(iter(types))} of type "):
             files.read_json(path, types)
     path.write_text("[1]")
     assert files.read_json(path) == [1]
-    with pytest.raises(ValueError, match="not an object with"):
+    with pytest.raises(ValueError, match="not an object"):
         files.read_json(path, {"a": int})

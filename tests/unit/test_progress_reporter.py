@@ -10,7 +10,7 @@ import pytest
 import tqdm.std
 
 from transformer_mt import progress_reporter
-from transformer_mt.progress_reporter import ProgressReporter, log_to
+from transformer_mt.progress_reporter import log_to, progress_bar
 
 
 @pytest.mark.parametrize("total", [None, 240_000])
@@ -21,10 +21,10 @@ def test_log_lines_without_a_terminal(
     monkeypatch.setattr(tqdm.std, "time", lambda: now)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     caplog.set_level(logging.INFO, "transformer_mt")
-    with ProgressReporter("pairs", "encoded", total=total) as progress:
-        for item in range(1, 101):
+    with progress_bar("pairs", "encoded", total=total) as progress:
+        for _ in range(100):
             now += 1.0
-            progress.update(2_000 * item)
+            progress.update(2_000)
     of = " of 240,000" if total else ""
     for message, count, left in zip(
         caplog.messages, ("60,000", "120,000", "180,000"), ("01:30", "01:00", "00:30"), strict=True
@@ -39,10 +39,10 @@ def test_a_bar_on_a_terminal_and_log_lines_above_it(
 ) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with log_to(tmp_path / "log"), ProgressReporter("pairs", "encoded") as progress:
+    with log_to(tmp_path / "log"), progress_bar("pairs", "encoded") as progress:
         progress.update(2_000)
         progress_reporter.log.info("a note")
-        progress.update(6_000)
+        progress.update(4_000)
     shown = sys.stderr.getvalue()
     assert re.search(r"\ra note\n.*\rencoded: 6,000 pairs, [\d,]+ pairs/s *\n$", shown, re.DOTALL)
     assert (tmp_path / "log").read_text().endswith(" a note\n")

@@ -61,7 +61,7 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     if model.tied_embeddings == "all" and source.pieces != target.pieces:
         raise InputError("its source and target share embeddings, but not a vocabulary")
     job = _job(folder, settings, tokenizer, model, reference)
-    weights = convert(read_weights(folder, model, source, target), model, source, target)
+    weights = convert(read_weights(folder), model, source, target)
     ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
     Tokenizer.load(output)  # reports damaged files
     model_folder.write_config(output, job, output)

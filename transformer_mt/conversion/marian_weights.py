@@ -17,7 +17,6 @@ from transformer_mt.conversion.marian_vocabulary import Vocabulary
 from transformer_mt.data.subwords.tokenizer import BOS, PAD, UNK
 from transformer_mt.errors import InputError
 from transformer_mt.files import reading
-from transformer_mt.model.transformer import Transformer
 
 NEVER_BIAS = -100.0
 """Output bias of pieces that are never generated, which makes their probability negligible
@@ -26,36 +25,25 @@ NEVER_BIAS = -100.0
 _SHARED, _OUTPUT = "model.shared", "lm_head"
 _SOURCE_EMBEDDING, _TARGET_EMBEDDING = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
 """Embeddings, of which a file has one or more, whatever is tied."""
-_IGNORED = {f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")}
-"""Tensors that some files have and nothing needs: the sinusoids."""
+_OPTIONAL = {
+    *(f"{name}.weight" for name in (_SHARED, _OUTPUT, _SOURCE_EMBEDDING, _TARGET_EMBEDDING)),
+    *(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")),
+    "final_logits_bias",
+}
+"""Tensors that not every file has, and that not every model needs: those, and the sinusoids."""
 
-Shapes = dict[str, tuple[int, ...]]
 Weights = dict[str, Tensor]
 
 
-def read_weights(
-    folder: Path, model: ModelConfig, source: Vocabulary, target: Vocabulary
-) -> Weights:
+def read_weights(folder: Path) -> Weights:
     """The tensors of a model, by the names in its file."""
     path = folder / run_layout.WEIGHTS
+    if path.exists():
+        return ckpt.read_tensors(path)
+    path = folder / hub_models.PICKLE
     if not path.exists():
-        path = folder / hub_models.PICKLE
-        if not path.exists():
-            raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
-    expected = _shapes(model, source.size, target.size)
-
-    def check(shapes: Shapes) -> None:
-        for name, shape in shapes.items():
-            if name not in _IGNORED and expected.get(name) != shape:
-                wanted = expected.get(name, "no such tensor")
-                raise InputError(f"{path}: {name} has shape {shape}, expected {wanted}")
-
-    if path.name == run_layout.WEIGHTS:
-        tensors = ckpt.read_tensors(path, check)
-    else:
-        tensors = _read_pickle(path)
-        check({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    return tensors
+        raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
+    return _read_pickle(path)
 
 
 def _read_pickle(path: Path) -> Weights:
@@ -72,27 +60,15 @@ def _read_pickle(path: Path) -> Weights:
     return tensors
 
 
-def _shapes(model: ModelConfig, source_size: int, target_size: int) -> Shapes:
-    """Names and shapes of the tensors that a file may have: all, as an export would write them."""
-    with torch.device("meta"):
-        empty = Transformer(model, target_size, source_size)
-        exported = transformers_model.convert_weights(empty, 0)
-    shapes = {name: tuple(tensor.shape) for name, tensor in exported.items()}
-    for name in (_SHARED, _SOURCE_EMBEDDING):
-        shapes[f"{name}.weight"] = source_size, model.d_model
-    for name in (_TARGET_EMBEDDING, _OUTPUT):
-        shapes[f"{name}.weight"] = target_size, model.d_model
-    return shapes
-
-
 def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Vocabulary) -> Weights:
     """The weights by our names."""
-    dims = transformers_model.sines_first(model.d_model).argsort()
+    dims, used = transformers_model.sines_first(model.d_model).argsort(), set(_OPTIONAL)
 
     def get(*names: str) -> Tensor:
         """The first of some tensors that exists."""
         for name in names:
             if name in theirs:
+                used.add(name)
                 return theirs[name].float()
         raise InputError(f"it has no tensor {names[0]}")
 
@@ -157,4 +133,8 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         for kind in "kv"
     ]
     both("source_projection.proj", cross_kv, reads)
+    if unknown := sorted(theirs.keys() - used):
+        raise InputError(
+            f"its weights have {unknown[0]}, which MarianMT with its settings does not"
+        )
     return {name: tensor.contiguous() for name, tensor in ours.items()}

@@ -33,8 +33,7 @@ from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
-from transformer_mt.progress_reporter import ProgressReporter
-from transformer_mt.protocols import Report
+from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.registries import REPORT, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 
@@ -92,9 +91,9 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         if name in asked:
             _add_source_scores(job, name, translator, evaluation)
     if job.report is not None:
-        report: Report = resolve_name(REPORT)
         curves = [] if request is None else read_records(request.folder)
-        page = report(evaluation, facts=_facts(request, translator), curves=curves)
+        facts = _facts(request, translator)
+        page: str = resolve_name(REPORT)(evaluation, facts=facts, curves=curves)
         with files.output(Path(job.report)) as place:
             place.write_text(page, encoding="utf-8")
         log.info("wrote %s", job.report)
@@ -170,13 +169,13 @@ def _translate(translator: Translator, lines: Sequence[str], size: int) -> list[
     """Translations of lines, ``size`` lines between two reports of progress."""
     order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # as batches are made
     translations = [""] * len(lines)
-    with ProgressReporter("lines", "translated", total=len(lines)) as progress:
+    with progress_bar("lines", "translated", total=len(lines)) as progress:
         for start in range(0, len(order), size):
             chunk = order[start : start + size]
             texts = translator.translate([lines[i] for i in chunk])
             for i, text in zip(chunk, texts, strict=True):
                 translations[i] = text
-            progress.update(start + len(chunk))
+            progress.update(len(chunk))
     return translations
 
 

@@ -20,7 +20,7 @@ from transformer_mt.data.text.lines import open_binary, raw_lines, read_blocks
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor, Output
 from transformer_mt.jobs.partial_output import partial_output
-from transformer_mt.progress_reporter import ProgressReporter
+from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Document
 from transformer_mt.registries import DOCUMENT_FORMATS
 
@@ -81,13 +81,13 @@ def _translate_chunks(
     with ExitStack() as stack:
         progress = None
         if total is not None:  # a stream has none, and starts 50 ms earlier without tqdm
-            reporter = ProgressReporter("lines", "translated", done=output.lines, total=total)
-            progress = stack.enter_context(reporter)
+            bar = progress_bar("lines", "translated", done=output.lines, total=total)
+            progress = stack.enter_context(bar)
         for chunk in chunks:
             text = processor.process_bytes(chunk, output.lines + 1, output.stats)
             output.append(text, len(chunk))
             if progress is not None:
-                progress.update(output.lines)
+                progress.update(len(chunk))
     if processor.aligned_file is not None:
         processor.aligned_file.check_line_count(output.lines)
 

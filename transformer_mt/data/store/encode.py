@@ -25,7 +25,7 @@ from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
-from transformer_mt.progress_reporter import ProgressReporter
+from transformer_mt.progress_reporter import progress_bar
 
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -57,12 +57,10 @@ def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
 
     Reports progress, of which ``action`` says what is done with the text.
     """
-    done = 0
-    with ProgressReporter("pairs", action) as progress:
+    with progress_bar("pairs", action) as progress:
         for chunk in _split_into_chunks(data):
             yield chunk
-            done += len(chunk.pairs)
-            progress.update(done)
+            progress.update(len(chunk.pairs))
 
 
 def _split_into_chunks(data: DataConfig) -> Iterator[Chunk]:
