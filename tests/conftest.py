@@ -47,7 +47,6 @@ LONG = (
     "unit/data/test_prepare.py",
     "unit/data/batching/test_static_batches.py",
     "unit/decode/engines/test_ctranslate2_engine.py",
-    "unit/decode/search/test_cuda_graphs.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
 )

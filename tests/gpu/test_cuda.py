@@ -360,7 +360,7 @@ def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-def test_translations_with_cuda_graphs_equal_the_cpu(beam_size: int) -> None:
+def test_translations_equal_the_cpu(beam_size: int) -> None:
     """In fp32, with sentences that finish at different steps."""
     sources = random_sources(300)
     limits = [len(source) + 20 for source in sources]

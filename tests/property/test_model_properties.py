@@ -148,8 +148,6 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
     with torch.inference_mode():
         state = model.init_decoder_state(packed(sources), beam_size)
     for t in range(LONGEST):
-        if state.length == t:  # room for one or more steps
-            state.reserve(data.draw(st.integers(1, 4), label="steps"))
         for beams in prefixes:
             for prefix in beams:
                 prefix.append(data.draw(token) if t else BOS)

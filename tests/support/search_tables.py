@@ -114,22 +114,11 @@ class Table:
 class TableModel:
     """A step function that looks up log-probabilities by sentence and prefix."""
 
-    capturable = False
-
     def __init__(self, table: Callable[[int, Prefix], list[float]], sentences: Sequence[int]):
         self.table, self.sentences = table, list(sentences)
         self.prefixes: list[list[Prefix]] = []
-        self.room = 0
-
-    def reserve(self, steps: int) -> bool:
-        assert steps > 0
-        assert self.room == 0, "room was reserved but not used"
-        self.room = steps
-        return False
 
     def step(self, tokens: Tensor) -> Tensor:
-        self.room -= 1
-        assert self.room >= 0, "no room was reserved for this step"
         assert tokens.dtype == torch.int64
         if not self.prefixes:
             assert set(tokens.flatten().tolist()) == {BOS}

@@ -8,7 +8,6 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
-from transformer_mt.decode.search import cuda_graphs
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
@@ -33,7 +32,6 @@ class TranslationValidator:
         """Metrics of a model in ``eval`` mode; samples on the main rank only."""
         translator = Translator.of_model(model, self.tokenizer, self.job)
         hypotheses = translate_sharded(translator, [pair.src for pair in self.pairs], self.world)
-        cuda_graphs.release_memory()  # training may need it
         metrics = self._score(hypotheses)
         if not self.world.is_main:
             return ValidationResult(metrics)

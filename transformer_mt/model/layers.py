@@ -78,14 +78,13 @@ class Embedding(nn.Module):
         table = self.positions if self.learned_positions else self.sinusoids
         return nn.functional.embedding(tokens, self.weight) * self.scale + table[positions]
 
-    def reserve(self, length: int) -> bool:
-        """Extends the table of positions to ``length``; returns whether the table was replaced."""
+    def reserve(self, length: int) -> None:
+        """Extends the table of positions to ``length``."""
         if self.learned_positions or len(self.sinusoids) >= length:
-            return False
+            return
         number = max(_MIN_POSITIONS, 2 * length)  # doubled, so that decoding rarely extends it
         with torch.inference_mode(mode=False):  # training may use it later
             self.sinusoids = sinusoids(number, self.weight.shape[1]).to(self.weight)
-        return True
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

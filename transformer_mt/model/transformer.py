@@ -161,7 +161,6 @@ class Transformer(nn.Module):
         width = heads * (self.config.key_size + self.config.value_size)
         shape = (bucket.num_sequences, beam_size, capacity)
         return DecoderState(
-            position=torch.zeros((), dtype=torch.int64, device=memory.device),
             cache=memory.new_empty(len(self.decoder), bucket.num_sequences, capacity, width),
             beam_mask=torch.zeros(shape, dtype=torch.bool, device=memory.device),
             cross_kv=cross_kv,
@@ -174,13 +173,14 @@ class Transformer(nn.Module):
 
         Args:
             tokens: [B, W'] int64, newest token of the first W' of the W beams.
-            state: State with room for one more position (``DecoderState.reserve``).
+            state: The state of these sentences.
 
         Returns:
             [B, W', V].
         """
         rows = tokens.flatten()
-        x = self.embedding(rows, state.position.expand(len(rows)), state.length)
+        position = torch.full_like(rows, state.position)
+        x = self.embedding(rows, position, state.position + 1)
         slots, mask = state.allocate(tokens.shape[1])
         caches = state.cache[:, :, : state.used]
         for layer, cache, cross_kv in zip(self.decoder, caches, state.cross_kv, strict=True):
@@ -196,12 +196,8 @@ class DecoderState:
     The beams of a sentence share most of their prefix, so their keys and values lie in one pool of
     P slots per sentence, and a mask says which slots belong to which beam. A slot is written once
     and never moved; it is free again when no beam uses it.
-
-    A decoding step changes tensors in place and nothing else, so that a CUDA graph can capture it.
     """
 
-    position: Tensor
-    """[] int64, number of target positions decoded so far, t."""
     cache: Tensor
     """[L, B, ≥ P, H·K + H·K'] self-attention keys and values of each layer; P slots are in use."""
     beam_mask: Tensor
@@ -213,31 +209,8 @@ class DecoderState:
     """[B, 1, 1, S], 0 for source tokens and −∞ for padding; None without padding."""
     used: int = 0
     """Number of cache slots in use, P."""
-    length: int = 0
-    """Maximum target length that there is room for."""
-
-    @torch.inference_mode()
-    def reserve(self, steps: int) -> bool:
-        """Makes room for ``steps`` more steps; returns whether shapes or buffers changed, which
-        invalidates a captured step.
-        """
-        self.length += steps
-        beams, capacity = self.beam_mask.shape[1:]
-        number = int(self.beam_mask.any(1).sum(1).max()) + steps * beams
-        if number <= self.used:
-            return False
-        if steps > 1:
-            number = -(-number // BLOCK) * BLOCK
-        if number > capacity:
-            layers, sentences, _, width = self.cache.shape
-            cache = self.cache.new_empty(layers, sentences, number + number // 2, width)
-            cache[:, :, : self.used] = self.cache[:, :, : self.used]
-            self.cache = cache
-            self.beam_mask = F.pad(self.beam_mask, (0, cache.shape[2] - capacity))
-        # Zeros: masked slots have weight 0, and 0 times the NaN of uninitialised memory is NaN.
-        self.cache[:, :, self.used : number] = 0
-        self.used = number
-        return True
+    position: int = 0
+    """Number of target positions decoded so far, t."""
 
     def allocate(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Allocates a cache slot for the newest position of each of the first W' beams.
@@ -246,6 +219,7 @@ class DecoderState:
             Indices of the slots in the cache, sentences [B, 1] and slots [B, W'], and the additive
             attention mask [B, 1, W', P]: 0 for the slots of a beam, −∞ for all others.
         """
+        self._make_room()
         beam_mask = self.beam_mask[:, :, : self.used]
         slots = beam_mask.any(1).byte().argsort(dim=1, stable=True)[:, :beams]  # first free ones
         beam_mask = beam_mask[:, :beams]
@@ -254,6 +228,21 @@ class DecoderState:
         mask = torch.zeros(beam_mask.shape, dtype=self.cache.dtype, device=beam_mask.device)
         sentences = torch.arange(len(slots), device=slots.device)[:, None]
         return (sentences, slots), mask.masked_fill_(~beam_mask, -torch.inf)[:, None]
+
+    def _make_room(self) -> None:
+        """Grows the cache to have a free slot for each beam."""
+        number_of_beams, capacity = self.beam_mask.shape[1:]
+        number = int(self.beam_mask.any(1).sum(1).max()) + number_of_beams
+        if number > capacity:
+            layers, sentences, _, width = self.cache.shape
+            cache = self.cache.new_empty(layers, sentences, number + number // 2, width)
+            cache[:, :, : self.used] = self.cache[:, :, : self.used]
+            self.cache = cache
+            self.beam_mask = F.pad(self.beam_mask, (0, cache.shape[2] - capacity))
+        if number > self.used:
+            # Zeros: masked slots have weight 0, and 0 times the NaN of uninitialised memory is NaN.
+            self.cache[:, :, self.used : number] = 0
+            self.used = number
 
     @torch.inference_mode()
     def select(self, beams: Tensor) -> None:

@@ -24,7 +24,6 @@ def transformer(**config: Any) -> Transformer:
 def steps(model: Transformer) -> Tensor:
     with torch.inference_mode():
         state = model.init_decoder_state(Packed.from_sequences(SOURCES), 2)
-        state.reserve(3)
         logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
     return torch.stack(logits).float()
 

@@ -1,7 +1,6 @@
 """The PyTorch engine: beam search or sampling, with constraints and ensembles."""
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
@@ -48,24 +47,9 @@ class ModelStep:
     The models are in ``eval`` mode and share a vocabulary; ``src`` is packed as one bucket.
     """
 
-    capturable = True
-
     def __init__(self, models: Sequence[Transformer], src: Packed, beam_size: int):
         self._models = models
         self._states = [model.init_decoder_state(src, beam_size) for model in models]
-        self._tables: list[Tensor] = []
-
-    def reserve(self, steps: int) -> bool:
-        """See ``StepFunction``."""
-        grew, tables = False, list[Tensor]()
-        for model, state in zip(self._models, self._states, strict=True):
-            grew |= state.reserve(steps)
-            grew |= model.embedding.reserve(state.length)
-            tables.append(model.embedding.sinusoids)
-        # A captured step reads the tables of its capture, which another thread may have replaced.
-        grew |= any(map(operator.is_not, tables, self._tables))
-        self._tables = tables
-        return grew
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
@@ -164,8 +148,7 @@ class TorchEngine:
             )
 
         sizes = [(len(source) + 1) * beams for source in sources]
-        with torch.accelerator.device_index(device.index):  # CUDA graphs use the current device
-            return map_batches(search, sizes, self._batch_tokens)
+        return map_batches(search, sizes, self._batch_tokens)
 
     @torch.inference_mode()
     def score(

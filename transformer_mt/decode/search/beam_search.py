@@ -5,14 +5,12 @@ Shapes: B sentences, W beams, V vocabulary, N = nbest, T = maximum number of ste
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.decode.engine import NAN_MESSAGE, Hypothesis, length_penalty
-from transformer_mt.decode.search.cuda_graphs import CudaGraphStep
 from transformer_mt.decode.search.step_function import StepFunction
 from transformer_mt.errors import InputError
 
@@ -38,9 +36,7 @@ def beam_search(
     CTranslate2, W finished hypotheses suffice; the authors' code (tensor2tensor) finishes those of
     all 2W continuations that end, and only the bound on live beams ends its search.
 
-    Finished sentences leave the batch: on a CPU immediately; on a GPU, where the check would stall
-    the device, every few steps, with the steps between replayed from a CUDA graph. Small batches,
-    which a GPU decodes no faster when they shrink, stay together.
+    Finished sentences leave the batch.
 
     Args:
         model: Log-probabilities of the next token; −inf for tokens that are ruled out.
@@ -60,72 +56,31 @@ def beam_search(
     """
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
-    policy = _GPU_POLICY if device is not None and device.type == "cuda" else _CPU_POLICY
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
-
-    def advance(beams: int) -> None:
-        model.select(state.advance(model.step(state.tokens[:, :beams])))
-
-    graph = None
-    if policy.graph_step is not None and model.capturable:
-        graph = policy.graph_step(lambda: advance(beam_size))
-    t, max_steps, reserved = 0, max(max_lengths) + 1, 0
+    tokens = state.tokens[:, :1]  # at first all beams are the same
     while active:
-        steps = 1 if t == 0 else min(policy.steps_per_check, max_steps - t)
-        if reserved < t + steps:
-            more = max_steps - t if len(active) <= policy.small_batch else steps
-            reserved = t + more
-            if model.reserve(more) and graph is not None:
-                graph.invalidate()
-        for _ in range(steps):
-            if t == 0 or graph is None:
-                advance(beam_size if t else 1)  # at first all beams are the same
-            else:
-                graph()
-            t += 1
+        model.select(state.advance(model.step(tokens)))
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
             raise InputError(NAN_MESSAGE)
-        min_done = max(1, policy.min_done_share * len(done))
-        if not (all(done) or (len(done) > policy.small_batch and sum(done) >= min_done)):
-            continue
-        done_rows = [row for row, is_done in enumerate(done) if is_done]
-        for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
-            results[active[row]] = hypotheses
-        if all(done):
-            break
-        rows = remaining_rows(done)
-        active = [active[row] for row in rows]
-        model.keep(rows)
-        state.keep(rows)
-        if graph is not None:
-            graph.invalidate()
+        if any(done):
+            done_rows = [row for row, is_done in enumerate(done) if is_done]
+            for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
+                results[active[row]] = hypotheses
+            rows = remaining_rows(done)
+            active = [active[row] for row in rows]
+            if active:
+                model.keep(rows)
+                state.keep(rows)
+        tokens = state.tokens
     return results
-
-
-@dataclass(frozen=True)
-class _StepPolicy:
-    """When a search removes finished sentences from the batch, and how it runs its steps."""
-
-    steps_per_check: int
-    min_done_share: float
-    small_batch: int
-    """Batches of at most this many sentences run until all are done, with room for all steps from
-    the start: each time their buffers grow, a step has to be captured again."""
-    graph_step: type[CudaGraphStep] | None
-    """Captures and replays steps; None runs every step eagerly."""
-
-
-_CPU_POLICY = _StepPolicy(1, 0, 0, None)
-_GPU_POLICY = _StepPolicy(8, 0.25, 64, CudaGraphStep)  # estimates, not measured
 
 
 class BeamState:
     """Live beams, their histories and finished hypotheses of B sentences.
 
-    Each step changes the tensors in place, so that a CUDA graph can replay it. For the arguments
-    see ``beam_search``.
+    For the arguments see ``beam_search``.
     """
 
     def __init__(
@@ -139,8 +94,8 @@ class BeamState:
     ):
         self._beam_size, self._alpha, self._eos = beam_size, alpha, eos
         shape = (len(max_lengths), beam_size)
-        # [] int64: steps done.
-        self._t = torch.zeros((), dtype=torch.int64, device=device)
+        self._t = 0
+        """Steps done."""
         # [B] int64: maximum number of tokens of each sentence's translation.
         self._max_lengths = torch.tensor(max_lengths, dtype=torch.int64, device=device)
         # [B, W] int64: newest token of each live beam.
@@ -190,13 +145,12 @@ class BeamState:
         self._add_finished(top, parents, values, ends)
         # The best W that do not end, in the same order.
         order = ends.byte().argsort(dim=1, stable=True)[:, : self._beam_size]
-        self._log_probs.copy_(top.masked_fill(ends, -torch.inf).gather(1, order))
-        self.tokens.copy_(tokens.gather(1, order))
+        self._log_probs = top.masked_fill(ends, -torch.inf).gather(1, order)
+        self.tokens = tokens.gather(1, order)
         parents = parents.gather(1, order)
-        t = self._t[None]
-        self._token_history.index_copy_(0, t, self.tokens[None])
-        self._parents.index_copy_(0, t, parents[None])
-        self._token_log_probs.index_copy_(0, t, values.gather(1, order)[None])
+        self._token_history[self._t] = self.tokens
+        self._parents[self._t] = parents
+        self._token_log_probs[self._t] = values.gather(1, order)
         self.stop_early()
         self._t += 1
         return parents
@@ -227,14 +181,15 @@ class BeamState:
     def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
         """Adds the candidates among the best W that end; all arguments are [B, 2W]."""
         ends = ends & (totals > -torch.inf) & ~self.done[:, None]
-        scores = totals.double() / length_penalty((self._t + 1).double(), self._alpha)
+        length = torch.tensor(self._t + 1, dtype=torch.float64)
+        scores = totals.double() / length_penalty(length, self._alpha)
         scores = scores.masked_fill(~ends, -torch.inf)
-        new = torch.stack([scores, totals, self._t.expand(scores.shape), parents, values], 2)
+        new = torch.stack([scores, totals, torch.full_like(parents, self._t), parents, values], 2)
         merged = torch.cat((self._finished, new[:, : self._beam_size]), 1)
         # Stable: of equal scores, the shorter hypothesis first.
         order = merged[..., 0].sort(dim=1, descending=True, stable=True).indices
         order = order[:, : self._finished.shape[1], None]
-        self._finished.copy_(merged.gather(1, order.expand(self._finished.shape)))
+        self._finished = merged.gather(1, order.expand(self._finished.shape))
         self._num_finished += ends[:, : self._beam_size].sum(1)
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -244,7 +199,7 @@ class BeamState:
             "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
-        done, kept = slice(0, int(self._t)), slice(0, len(rows))
+        done, kept = slice(0, self._t), slice(0, len(rows))
         for name in ("_token_history", "_parents", "_token_log_probs"):
             history = getattr(self, name)
             history[done, kept] = history[done, index]

@@ -53,7 +53,6 @@ def sample(
     for t in count():
         if not active:
             break
-        model.reserve(1)
         log_probs = model.step(tokens)
         full = [row for row, i in enumerate(active) if max_lengths[i] == t]
         force(log_probs, [(row, j, eos) for row in full for j in range(log_probs.shape[1])])

@@ -16,16 +16,6 @@ from torch import Tensor
 class StepFunction(Protocol):
     """One decoding step of a model, with its incremental state."""
 
-    capturable: bool
-    """Whether ``step`` and ``select`` can be captured in a CUDA graph: they only change tensors in
-    place, never synchronise with the device, and do the same work in each call until ``reserve``
-    returns True or ``keep`` is called."""
-
-    def reserve(self, steps: int) -> bool:
-        """Allocates room for ``steps`` more steps; returns whether buffers were reallocated, which
-        invalidates a captured step.
-        """
-
     def step(self, tokens: Tensor) -> Tensor:
         """The newest token of each beam, [B, W] int64 → log-probabilities, [B, W, V] float32.
 
@@ -50,8 +40,6 @@ class ConstrainedStep:
         eos: Id of the end symbol.
     """
 
-    capturable = False  # depends on the tokens so far
-
     def __init__(
         self,
         model: StepFunction,
@@ -63,10 +51,6 @@ class ConstrainedStep:
         self._prefixes = list(prefixes)
         # [B][W][t] tokens of each beam, without the start symbol; None before the first step.
         self._tokens: list[list[list[int]]] | None = None
-
-    def reserve(self, steps: int) -> bool:
-        """See ``StepFunction``."""
-        return self._model.reserve(steps)
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
