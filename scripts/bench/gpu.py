@@ -45,8 +45,8 @@ from transformer_mt.data.batching.plan import BatchPlan
 from transformer_mt.data.batching.static_batches import buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
-from transformer_mt.decode.engine import CPU_BATCH_TOKENS
-from transformer_mt.decode.engines.torch_engine import ModelStep, gpu_batch_tokens, map_batches
+from transformer_mt.decode.engine import BATCH_TOKENS
+from transformer_mt.decode.engines.torch_engine import ModelStep, map_batches
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.distributed.world import World, pick_device
 from transformer_mt.model.transformer import Transformer, for_inference
@@ -356,9 +356,7 @@ def search(bench: Bench, dtype: torch.dtype) -> Result:
     scale, device, store = bench.scale, bench.device, bench.store
     torch.manual_seed(1)
     model = for_inference(Transformer(scale.model, scale.vocab_size).to(device).eval(), dtype)
-    config, batch_tokens = DecodeConfig(), CPU_BATCH_TOKENS
-    if bench.on_gpu:
-        batch_tokens = gpu_batch_tokens([model], dtype.itemsize)
+    config, batch_tokens = DecodeConfig(), BATCH_TOKENS[device.type]
 
     def translate(batch: list[int]) -> list[int]:
         src = Packed.from_sequences([store.src[i] for i in batch]).to(device)

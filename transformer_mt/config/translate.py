@@ -53,8 +53,8 @@ class DecodeConfig(SearchConfig):
     """Settings of a translation, of which a model folder records those of ``SearchConfig``."""
 
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
-    """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU; on a
-    GPU, as many as its memory easily holds."""
+    """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU, 131072
+    on a GPU, and less where its memory is too small."""
     no_repeat_ngram: int = number(0, at_least=0)
     """Never repeat an n-gram of this size in a translation; 0 = off."""
     sampling: bool = False

@@ -20,7 +20,7 @@ from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
-    CPU_BATCH_TOKENS,
+    BATCH_TOKENS,
     NAN_MESSAGE,
     SINUSOIDS,
     Hypothesis,
@@ -163,7 +163,7 @@ class CTranslate2Engine:
     def _translate(self, sources: Sequence[list[int]], limit: int, total: int) -> list[Any]:
         """Starts the translation of sentences, of ``total`` ones; returns a result for each."""
         config = self._config
-        tokens = (config.batch_tokens or CPU_BATCH_TOKENS) // config.beam_size
+        tokens = (config.batch_tokens or BATCH_TOKENS["cpu"]) // config.beam_size
         size = tokens // (max(map(len, sources)) + 1)
         answers: list[Any] = self._translator.translate_batch(
             [list(map(self._pieces.__getitem__, source)) for source in sources],

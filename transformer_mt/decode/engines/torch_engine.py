@@ -12,7 +12,7 @@ from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
-    CPU_BATCH_TOKENS,
+    BATCH_TOKENS,
     NAN_MESSAGE,
     Hypothesis,
     Link,
@@ -32,11 +32,6 @@ from transformer_mt.model.transformer import Transformer, for_inference
 
 _LOGIT_ROWS = 1024
 """Rows of logits held at a time, in forced decoding."""
-_MAX_GPU_TOKENS = 524288
-"""Maximum number of tokens of a batch on a GPU: 17,000 rows of 30 tokens. A step of 4,000 rows
-fills a GPU, but batches shrink as sentences finish. Not measured."""
-_MEMORY_SHARE = 0.5
-"""Share of a GPU's free memory to use."""
 
 T = TypeVar("T")
 
@@ -101,10 +96,8 @@ class TorchEngine:
         self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
         self.max_tokens = min([max_tokens(each.config) for each in models])
         self.device = models[0].embedding.weight.device
-        default = CPU_BATCH_TOKENS
-        if self.device.type == "cuda":
-            default = gpu_batch_tokens(models, dtype.itemsize)
-        self._config, self._batch_tokens = config, config.batch_tokens or default
+        self._config = config
+        self._batch_tokens = config.batch_tokens or BATCH_TOKENS[self.device.type]
         self.models = [for_inference(each, dtype) for each in models]
 
     @torch.inference_mode()
@@ -211,26 +204,6 @@ class TorchEngine:
         src, tgt = [*source, EOS], [BOS, *target, EOS]
         pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
         return attention_maps(self.models[0], src, tgt, *pieces)
-
-
-def gpu_batch_tokens(models: Sequence[Transformer], itemsize: int) -> int:
-    """The number of tokens, padding and beams included, that easily fits a GPU's memory.
-
-    The key/value caches of the models have elements of ``itemsize`` bytes.
-    """
-    device = models[0].embedding.weight.device
-    free, _ = torch.cuda.mem_get_info(device)
-    # torch keeps freed memory, above all that of the training before a validation.
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    bytes_per_token = 0
-    for model in models:
-        config = model.config
-        width = config.num_heads * (config.key_size + config.value_size)
-        # The cache, and a larger one while it grows; six times the fp32 logits of a row, one for
-        # every eight tokens (shorter sentences are rare): a captured step has its own.
-        bytes_per_token += 3 * config.num_decoder_layers * width * itemsize
-        bytes_per_token += 6 * 4 * model.vocab_size // 8
-    return max(1, min(_MAX_GPU_TOKENS, int(_MEMORY_SHARE * free) // bytes_per_token))
 
 
 def map_batches(
