@@ -1,5 +1,6 @@
 """Translation, or scoring, of the lines of a job: one line of output for each."""
 
+import hashlib
 import json
 import logging
 import re
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.config.translate import search_settings
-from transformer_mt.data.text.lines import COMPRESSED, AlignedFile
+from transformer_mt.data.text.lines import COMPRESSED, read_lines
 from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import UNTAGGED, Translator
@@ -142,10 +143,10 @@ class LineProcessor:
         # A document reports its own, and a given translation may be empty.
         self._counts_empty = document is None and job.score is None
         self._counts_several = self._split == "none" and aligned is None and not job.alignment
-        self.aligned_file: AlignedFile | None = None
-        """Read in step with the input: beginnings of translations, or translations to score."""
+        # Beginnings of translations, or translations to score; one for each line of the input.
+        self._aligned: list[str] | None = None
         if aligned is not None:
-            self.aligned_file = AlignedFile(aligned, files.expand_user(getattr(job, aligned)))
+            self._aligned = list(read_lines(getattr(job, aligned)))
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -159,9 +160,9 @@ class LineProcessor:
         for key in ("nbest", "format", "markup", "alignment"):
             settings[key] = getattr(self._job, key)
         settings["split"] = self._split
-        for key in ("prefix", "score"):
-            aligned = self.aligned_file if getattr(self._job, key) else None
-            settings[key] = aligned.checksum if aligned else None
+        aligned = "\n".join(self._aligned or ()).encode()
+        settings["aligned"] = hashlib.sha256(aligned).hexdigest()
+        settings["score"] = self._job.score is not None
         engine = self._translator.engine
         settings["compute_type"] = engine.compute_type
         settings["engine"] = engine.name
@@ -171,6 +172,16 @@ class LineProcessor:
             languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
             settings["tag"] = [self._job.tag, languages]
         return {"model": self._request.checksums, **settings, "version": __version__}
+
+    def check_line_count(self, num_lines: int, at_least: str = "") -> None:
+        """Raises ``InputError`` unless the file of ``prefix`` or ``score`` has a line for each."""
+        if self._aligned is None or len(self._aligned) == num_lines:
+            return
+        key = "prefix" if self._job.prefix else "score"
+        raise InputError(
+            f"{key}={getattr(self._job, key)} has {len(self._aligned):,} line(s), but the input "
+            f"has {at_least}{num_lines:,}: both must have the same number of lines"
+        )
 
     def log_input_stats(self, stats: InputStats) -> None:
         """Logs what was unusual about the input."""
@@ -234,8 +245,11 @@ class LineProcessor:
         if self._wrapped is not self._translator:
             return self._wrapped.translate_nbest(lines, nbest)
         aligned = None
-        if self.aligned_file is not None:
-            aligned = self.aligned_file.read(first_line, len(lines))
+        if self._aligned is not None:
+            end = first_line - 1 + len(lines)
+            aligned = self._aligned[first_line - 1 : end]
+            if len(aligned) < len(lines):
+                self.check_line_count(end, "at least ")
             if self._job.score is not None:
                 return [[scored] for scored in self._translator.score(lines, aligned)]
         return self._translator.translate_nbest(

@@ -88,8 +88,7 @@ def _translate_chunks(
             output.append(text, len(chunk))
             if progress is not None:
                 progress.update(len(chunk))
-    if processor.aligned_file is not None:
-        processor.aligned_file.check_line_count(output.lines)
+    processor.check_line_count(output.lines)
 
 
 def _translate_file(source: str, target: str, processor: LineProcessor) -> InputStats:
@@ -99,8 +98,7 @@ def _translate_file(source: str, target: str, processor: LineProcessor) -> Input
         for line in raw_lines(stream, source):
             total += 1
             digest.update(line + b"\n")
-    if processor.aligned_file is not None:
-        processor.aligned_file.check_line_count(total)
+    processor.check_line_count(total)
     job = {**processor.output_settings(), "input": digest.hexdigest(), "lines": total}
     place = files.expand_user(target).resolve()
     with partial_output(place, job, total) as output, open_binary(source) as stream:

@@ -40,7 +40,7 @@ class UpperCase(LineProcessor):
         self.firsts: list[int] = []
         self.fail_at, self.error = fail_at, error
         self.settings = {"a": 1}
-        self.aligned_file = None
+        self._aligned = None
         self.chunk_lines = CHUNK_LINES["cpu"]
 
     def output_settings(self) -> dict[str, Any]:

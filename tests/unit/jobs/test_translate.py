@@ -91,7 +91,7 @@ FILES = {
         ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
         ({"score": "model"}, "cannot read model: Is a directory"),
         ({"score": "latin"}, "latin, line 2 is not valid UTF-8"),
-        ({"score": "short"}, "score=short has 4 line(s), but the input has more: "),
+        ({"score": "short"}, "score=short has 4 line(s), but the input has at least 5: "),
         ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),
     ],
 )

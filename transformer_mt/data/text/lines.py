@@ -3,14 +3,13 @@
 import bz2
 import codecs
 import gzip
-import hashlib
 import io
 import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -112,40 +111,3 @@ def as_lines(lines: Iterable[str]) -> list[str]:
         if not isinstance(line, str):  # a missing value of a table is None, or a float
             raise TypeError(f"text {number} is of type {type(line).__name__}, not str: {line!r}")
     return lines
-
-
-class AlignedFile:
-    """Lines that belong to the lines of the input; only the current part is in memory.
-
-    The file, which the setting ``key`` names, is read twice, first to count its lines.
-    """
-
-    def __init__(self, key: str, path: Path):
-        self._name = f"{key}={path}"
-        self._num_lines, digest = 0, hashlib.sha256()
-        for line in read_lines(path):
-            self._num_lines += 1
-            digest.update(line.encode() + b"\n")
-        self.checksum = digest.hexdigest()
-        """SHA-256 of its lines."""
-        self._lines, self._next_line = read_lines(path), 1
-
-    def check_line_count(self, num_lines: int) -> None:
-        """Raises ``InputError`` unless the input has as many lines as this file."""
-        if num_lines != self._num_lines:
-            raise self._mismatch(f"{num_lines:,}")
-
-    def read(self, first_line: int, count: int) -> list[str]:
-        """Reads ``count`` lines from number ``first_line`` on; calls must go forward."""
-        skipped = first_line - self._next_line
-        lines = list(islice(self._lines, skipped, skipped + count))
-        self._next_line = first_line + count
-        if len(lines) < count:
-            raise self._mismatch("more")
-        return lines
-
-    def _mismatch(self, num_lines: str) -> InputError:
-        return InputError(
-            f"{self._name} has {self._num_lines:,} line(s), but the input has {num_lines}: "
-            "both must have the same number of lines"
-        )
