@@ -25,6 +25,7 @@ settings.load_profile("quick")
 
 LONG = (
     "contrib/argos",
+    "contrib/browser",
     "contrib/report/test_attention_page.py",
     "contrib/report/test_report.py",
     "contrib/robustness/test_noise_scores.py",

@@ -107,6 +107,7 @@ EXPORT_FORMATS: Registry = {
     "transformers": "transformer_mt.jobs.export:to_transformers",
     "ctranslate2": "transformer_mt.jobs.export:to_ctranslate2",
     "argos": "transformer_mt.contrib.argos.argos_package:write_package",
+    "browser": "transformer_mt.contrib.browser.browser_folder:write_folder",
     "hub": "transformer_mt.jobs.export:to_hub",
 }
 """``format`` of mt-export: ``protocols.ExportFormat``."""

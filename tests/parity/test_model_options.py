@@ -31,9 +31,9 @@ SMALL: dict[str, Any] = {
 """Not in the table, and faster; heads of 64 dimensions, the default."""
 TABLE = {
     "": ["yes", "yes", "MarianMT"],
-    "norm=pre": ["yes", "yes", "Pegasus"],
+    "norm=pre": ["yes", "yes", "Blenderbot"],
     "positions=learned": ["yes", "yes", "no"],
-    "positions=learned norm=pre": ["yes", "yes", "Pegasus"],
+    "positions=learned norm=pre": ["yes", "yes", "Blenderbot"],
     "d_k=32 d_v=32": ["yes", "no", "MarianMT"],
     "d_k=128": ["yes", "no", "no"],
     "attention_bias=true": ["yes", "yes", "MarianMT"],
@@ -51,15 +51,15 @@ TABLE = {
 """Each setting, in PyTorch, CTranslate2 and transformers."""
 COMBINATIONS = {
     "d_k=3 d_v=5 num_decoder_layers=2": ["yes", "no", "MarianMT"],
-    "d_k=8 d_v=2 norm=pre num_encoder_layers=3": ["yes", "no", "Pegasus"],
+    "d_k=8 d_v=2 norm=pre num_encoder_layers=3": ["yes", "no", "Blenderbot"],
     "norm=pre d_k=5 attention_bias=true output_bias=true activation=gelu layer_norm_eps=1e-4"
-    " scale_embeddings=false": ["yes", "no", "Pegasus"],
+    " scale_embeddings=false": ["yes", "no", "Blenderbot"],
     "num_heads=3 d_k=4 d_v=4 d_model=16": ["yes", "no", "no"],
     "d_v=128": ["yes", "no", "no"],
 }
 """Further rows."""
 ROWS = TABLE | COMBINATIONS
-CLASSES = {"MarianMT": "MarianMTModel", "Pegasus": "PegasusForConditionalGeneration"}
+CLASSES = {"MarianMT": "MarianMTModel", "Blenderbot": "BlenderbotForConditionalGeneration"}
 
 
 def settings(row: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ FIXTURE = Path(__file__).parents[1] / "e2e/fixtures/model"
 
 @pytest.mark.parametrize(
     ("norm", "beam_size"),
-    [("post", 1), ("post", 4), ("pre", 1)],  # MarianMT and Pegasus
+    [("post", 1), ("post", 4), ("pre", 1)],  # MarianMT and Blenderbot
 )
 def test_translations_are_equal(
     norm: str, beam_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,8 +16,9 @@ class ExportJob(Checked):
     format: str = one_of(EXPORT_FORMATS, default="")
     """Write the model for this program or library; required. ``transformers``: a folder that
     Hugging Face transformers loads without this package. ``ctranslate2``: a folder that CTranslate2
-    loads. ``argos``: a package that Argos Translate and LibreTranslate install. ``hub``: the files
-    that a translation needs and a model card, to upload to the Hugging Face Hub."""
+    loads. ``argos``: a package that Argos Translate and LibreTranslate install. ``browser``: a
+    folder that optimum converts to ONNX for transformers.js. ``hub``: the files that a translation
+    needs and a model card, to upload to the Hugging Face Hub."""
     step: int | None = None
     """Export the checkpoint of this update, also while the training is running. null: the average
     of the last ones."""

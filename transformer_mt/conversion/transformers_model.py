@@ -1,13 +1,13 @@
 """Our weights and settings as a model of Hugging Face transformers.
 
-Post-norm models become MarianMT, pre-norm models Pegasus: the same layers, with a norm before each
-sub-layer and one at the end. M2M100 is pre-norm too, but its sinusoids have other frequencies and
-are not stored with the model.
+Post-norm models become MarianMT, pre-norm models Blenderbot: the same layers, with a norm before
+each sub-layer and one at the end. Pegasus has them too, but transformers.js has only Blenderbot;
+M2M100 has sinusoids of other frequencies, which are not stored with the model.
 
 Three differences are compensated, so that the logits agree to rounding:
 
 * MarianMT computes its sinusoids itself, all sines before the cosines, and never stores positions:
-  the dimensions of the model are reordered. Pegasus stores positions, ours or learned ones.
+  the dimensions of the model are reordered. Blenderbot stores positions, ours or learned ones.
 * Both have ε = 1e-5 in LayerNorm(x) = (x − μ) / √(σ² + ε), ours is 1e-6 by default. A residual
   stream that is √10 times as large has the variance 10 σ², which makes 1e-5 act like 1e-6: layers
   that read the stream are divided by √10, those that write to it multiplied. Embeddings plus
@@ -38,7 +38,7 @@ NUM_POSITIONS = 1024
 LAYER_NORM_EPS = 1e-5
 _CLASSES = {
     "post": ("marian", "MarianMTModel"),
-    "pre": ("pegasus", "PegasusForConditionalGeneration"),
+    "pre": ("blenderbot", "BlenderbotForConditionalGeneration"),
 }
 """``model_type`` and class for each ``model.norm``."""
 
@@ -57,7 +57,7 @@ def check_supported(config: ModelConfig) -> None:
     if config.norm == "pre" and config.tied_embeddings != "all":
         raise InputError(
             f"format=transformers does not support model.tied_embeddings={config.tied_embeddings} "
-            "with model.norm=pre: Pegasus has one matrix; set format=ctranslate2"
+            "with model.norm=pre: Blenderbot has one matrix; set format=ctranslate2"
         )
     if config.d_model % config.num_heads:
         raise InputError(
@@ -76,7 +76,10 @@ def model_settings(model: Transformer, num_positions: int) -> dict[str, Any]:
     """Content of ``config.json``."""
     config = model.config
     model_type, name = _CLASSES[config.norm]
+    # Blenderbot, a model of dialogues, does not repeat three words of its input by default.
+    own = {"encoder_no_repeat_ngram_size": 0} if config.norm == "pre" else {}
     return {
+        **own,
         "architectures": [name],
         "model_type": model_type,
         "is_encoder_decoder": True,

@@ -1,0 +1,116 @@
+"""Folders for transformers.js: the vocabulary as ``tokenizer.json``, and translations in Node."""
+
+import json
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.errors import input_error
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_model
+from support.models import model_that_ends, random_lines
+
+from transformer_mt import checkpoint as ckpt
+from transformer_mt import export as export_folder
+from transformer_mt import run_layout
+from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+
+ODD = ["", "  a  fox ", "a\tfox", "▁a ▁ fox▁ ", "\xa0a\xa0fox \xa0", "Füchse 漢字 🙂 x²", "a‐b … c"]
+TO_NODE = """
+const { env, pipeline } = require("@huggingface/transformers");
+const lines = JSON.parse(process.argv[2]);
+env.allowRemoteModels = false;
+env.localModelPath = process.argv[1];
+pipeline("translation", "web", { dtype: "fp32", subfolder: "" }).then(async (translate) => {
+  for (const line of lines) {
+    const [translation] = await translate(line, { max_new_tokens: 12 });
+    console.log(translation.translation_text);
+  }
+});
+"""
+
+
+def export(model: Path, output: Path) -> Path:
+    return export_folder(ExportJob(model=str(model), format="browser", output=str(output)))
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_tokenizer_has_the_same_ids(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    transformers = pytest.importorskip("transformers")
+    write_model(tmp_path / "model", job(tokenizer={"type": kind}))
+    if kind == "unigram":
+        content = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE, type=kind))
+        (tmp_path / "model" / run_layout.TOKENIZER).write_bytes(content)
+    output = export(tmp_path / "model", tmp_path / "out")
+    assert {path.name for path in output.iterdir()} == {
+        *("config.json", "generation_config.json", "model.safetensors"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    }
+    ours, theirs = (
+        Tokenizer.load(tmp_path / "model"),
+        transformers.AutoTokenizer.from_pretrained(output),
+    )
+    for line in (*TEXT, *ODD, *random_lines(100, 9)):
+        (ids,) = ours.encode([line])
+        assert theirs(line).input_ids == [*ids, EOS], line
+        assert theirs.decode(ids).strip(" ") == ours.decode([ids])[0]
+
+
+def job(**changes: Any) -> TrainJob:
+    return replace(JOB, **{k: replace(getattr(JOB, k), **v) for k, v in changes.items()})
+
+
+@pytest.mark.parametrize(
+    ("trained", "message"),
+    [
+        (job(data={"normalization": "nfc"}), r"needs data\.normalization=nfc"),
+        (job(tokenizer={"normalization": "nfkc"}), r"needs tokenizer\.normalization=nfkc"),
+        (
+            job(tokenizer={"joint": False}, model={"tied_embeddings": "none"}),
+            r"needs tokenizer\.joint=false",
+        ),
+    ],
+)
+def test_what_tokenizer_json_lacks_is_refused(
+    trained: TrainJob, message: str, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "model", trained)
+    with input_error(message):
+        export(tmp_path / "model", tmp_path / "out")
+
+
+def has_programs() -> bool:
+    if not (shutil.which("node") and shutil.which("optimum-cli")):
+        return False
+    command = ["node", "-e", "require.resolve('@huggingface/transformers')"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_programs(), reason="needs node, its package (NODE_PATH), optimum-cli")
+@pytest.mark.parametrize("norm", ["pre", "post"])  # Blenderbot and MarianMT
+def test_translations_in_node(norm: str, tmp_path: Path) -> None:
+    peaked = model_that_ends(0.6, norm=norm)
+    lines = random_lines(40, 9)
+    trained = replace(JOB, model=peaked.config)
+    write_model(tmp_path / "model", trained, text=random_lines(200, 9), size=peaked.vocab_size)
+    ckpt.save_tensors(peaked.state_dict(), tmp_path / "model" / run_layout.WEIGHTS)
+    expected = translate_lines(
+        tmp_path / "model", lines, beam_size=1, max_length=11, max_extra_tokens=20
+    )
+    output = export(tmp_path / "model", tmp_path / "out")
+    task = "text2text-generation-with-past"
+    command = ["optimum-cli", "export", "onnx", "--task", task, "--model", output, tmp_path / "web"]
+    subprocess.run(command, check=True, capture_output=True)
+    node = ["node", "-e", TO_NODE, str(tmp_path), json.dumps(lines)]
+    done = subprocess.run(node, capture_output=True, text=True, check=True)
+    found = [line.strip() for line in done.stdout.splitlines()]  # a byte may be a tab
+    assert found == [line.strip() for line in expected], done.stderr
+    assert len(set(expected)) > 5
