@@ -22,9 +22,6 @@ def requiring(package: str, what: str) -> Iterator[None]:
     Args:
         package: Its name, as pip knows it.
         what: What needs it, such as a setting.
-
-    Raises:
-        InputError: It is not installed, or cannot be imported.
     """
     try:
         yield

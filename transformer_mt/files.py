@@ -46,9 +46,6 @@ def reading(
             ``SafetensorError``.
         remedy: What to do about damaged content, such as ``copy it again``.
         line: The line, of a reader that knows it.
-
-    Raises:
-        InputError: The file cannot be opened or read, is not UTF-8, or is damaged.
     """
     place = Place(path, line)
     expected: tuple[type[Exception], ...] = (OSError, ValueError, EOFError, *damage)
@@ -67,13 +64,10 @@ def reading(
 
 
 def expand_user(path: str | Path) -> Path:
-    """Replaces a leading ``~`` by the home folder.
-
-    Raises:
-        OSError: The user has none; a folder that is named ``~`` would be dangerous to remove.
-    """
+    """Replaces a leading ``~`` by the home folder."""
     # Not Path.expanduser, which raises if there is no such user, as for a file named ~old.de.
     expanded = Path(os.path.expanduser(path))  # noqa: PTH111
+    # A folder that is named ~ would be dangerous to remove.
     if str(path).startswith("~") and expanded.parts[0] == "~":
         raise OSError(errno.ENOENT, "there is no home folder, set HOME", str(path))
     return expanded
@@ -245,10 +239,6 @@ def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
     Args:
         path: The file.
         types: For an object: the keys that it must have, and the types of their values.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: The content is not JSON, or not such an object.
     """
     content = json.loads(path.read_bytes())
     if types is not None and not isinstance(content, dict):

@@ -51,10 +51,6 @@ def resolve(reference: str) -> Path:
     """The folder of a repository in the cache, after downloading what is missing there.
 
     If the Hub cannot be reached, or with ``HF_HUB_OFFLINE=1``, it is the copy in the cache.
-
-    Raises:
-        InputError: The repository or its revision does not exist, is not accessible, holds no
-            model of this package, or can neither be reached nor is in the cache.
     """
     # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
     folder = _fetch(reference, _CONFIGS)
@@ -93,11 +89,7 @@ def _fetch(reference: str, names: list[str]) -> Path:
 
 
 def is_marian(folder: Path) -> bool:
-    """Whether a folder holds a MarianMT model of Hugging Face transformers.
-
-    Raises:
-        InputError: Its configuration is damaged, or it holds a model of another type.
-    """
+    """Whether a folder holds a MarianMT model of Hugging Face transformers."""
     path = folder / CONFIG_JSON
     if (folder / CONFIG).exists() or not path.exists():
         return False

@@ -88,9 +88,6 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     """The folder of a model: a local one, or that of a repository of the Hub after its download.
 
     A MarianMT model of Hugging Face transformers is converted once; its folder is in the cache.
-
-    Raises:
-        InputError: There is no such repository, or the model cannot be converted.
     """
     if str(reference).startswith(PREFIX):
         folder = resolve(str(reference))
@@ -116,11 +113,7 @@ def _identity(path: Path) -> tuple[int, int, int]:
 
 
 def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
-    """Loads the tokenizer of a model folder, and the configuration of its training.
-
-    Raises:
-        InputError: One of them is missing or damaged, or the vocabulary is a different one.
-    """
+    """Loads the tokenizer of a model folder, and the configuration of its training."""
     if not folder.is_dir():
         hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
         raise InputError(f"no model folder {folder.absolute()}; {hint}")
@@ -139,9 +132,6 @@ def load_model(
 
     The weights are the final ones (usually an average), or, with ``step``, a checkpoint's. What
     ``load_tokenizer`` has ``loaded`` is not read again.
-
-    Raises:
-        InputError: The folder, or something in it, is missing or damaged.
     """
     import torch
 
@@ -162,11 +152,7 @@ def load_model(
 
 
 def find_weights(folder: Path, step: int | None = None) -> Path:
-    """The file of a folder's final weights or, with ``step``, of a checkpoint's.
-
-    Raises:
-        InputError: There is no such checkpoint, or there are no final weights.
-    """
+    """The file of a folder's final weights or, with ``step``, of a checkpoint's."""
     if step is not None:
         from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 

@@ -27,11 +27,7 @@ _WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.o
 
 
 def run(command: Command, arguments: list[str], run_job: Run) -> None:
-    """Runs a command whose arguments have flags, which may stand anywhere.
-
-    Raises:
-        UsageError: There is no such flag, such as ``--max-steps``, or its value is wrong.
-    """
+    """Runs a command whose arguments have flags, which may stand anywhere."""
     flags, overrides = _parse(arguments, command)
     if flags.version:
         print(PROGRAMS[command], __version__)
@@ -94,10 +90,6 @@ def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
     folder of a job of ``mt-train`` is named after the settings that vary. If none varies, all but
     ``run_dir`` are in the name: a single job joins a sweep. A search looks for the best value of
     ``train.best_by``, of which only ``nll`` is minimized.
-
-    Raises:
-        InputError: A job failed. Its error is printed; the jobs after it have run.
-        UsageError: The arguments are wrong; no job has run.
     """
     if is_launched():
         raise UsageError("-m starts torchrun for each job of its own: leave out torchrun here")
@@ -135,12 +127,7 @@ def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
 
 
 def _run_job(command: Command, where_found: list[str], config: DictConfig) -> float | None:
-    """Runs one job of a sweep; returns the best score of a training run.
-
-    Raises:
-        InputError: The job failed. Its error is printed; the jobs after it run.
-        SystemExit: The job was interrupted, which ends the sweep.
-    """
+    """Runs one job of a sweep; returns the best score of a training run."""
     values, program = HydraConfig.get(), PROGRAMS[command]
     folder = Path(values.sweep.dir, values.sweep.subdir)
     with open_dict(config):  # only here is there a ${hydra:job.num}
@@ -154,7 +141,7 @@ def _run_job(command: Command, where_found: list[str], config: DictConfig) -> fl
     else:
         print(f"{program}: {title}", file=sys.stderr)
     status = run_process([command, *where_found, *arguments])
-    if status in (130, 143):
+    if status in (130, 143):  # interrupted: so is the sweep
         sys.exit(status)
     if status != 0:
         logs = values.launcher.get("submitit_folder")

@@ -221,12 +221,7 @@ def _check_own_data(hydra_config: DictConfig) -> None:
 
 
 def to_job(config: DictConfig, command: Command) -> Job:
-    """Converts a composed config to the command's dataclass.
-
-    Raises:
-        UsageError: A key is unknown, or a value is missing or of the wrong type.
-        InputError: A value is invalid, or settings conflict.
-    """
+    """Converts a composed config to the command's dataclass."""
     job = JOBS[command]
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once

@@ -29,9 +29,6 @@ def exit_status(program: str) -> Iterator[None]:
 
     Args:
         program: Name of the command, with which the line begins.
-
-    Raises:
-        SystemExit: With that status.
     """
     try:
         yield

@@ -25,9 +25,6 @@ def main(command: "Command", run: Run | None = None) -> None:
     Args:
         command: ``train``, ``translate``, ``evaluate`` or ``export``.
         run: The command's own function unless given.
-
-    Raises:
-        SystemExit: The command failed; its code is the exit status.
     """
     run_job = run or _RUN[command]
     with exit_status(PROGRAMS[command]):

@@ -39,12 +39,7 @@ class SearchConfig(Checked, prefix="decode."):
         return f"beam search with {self.beam_size} beams, length penalty {self.length_penalty:g}"
 
     def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
-        """The settings of a translation: these, overridden by given ones, and the given others.
-
-        Raises:
-            InputError: The settings are invalid or conflict.
-            TypeError: There is no setting of a given name.
-        """
+        """The settings of a translation: these, overridden by given ones, and the given others."""
         return DecodeConfig(**{**asdict(self), **given})
 
 

@@ -289,11 +289,7 @@ class Translator:
         return [_Part(source, tag, "" if i else prefix) for i, source in enumerate(sources)]
 
     def _encode_prefix(self, part: _Part) -> list[int]:
-        """The token ids of a prefix.
-
-        Raises:
-            InputError: It has characters outside the vocabulary, or too many tokens.
-        """
+        """The token ids of a prefix."""
         tokenizer, limit = self.tokenizer.tgt, self.engine.max_tokens
         (ids,) = tokenizer.encode([self.normalizer.of_tag(part.tag).tgt(part.prefix)])
         if UNK in ids:

@@ -264,10 +264,6 @@ def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str,
         outputs: Files to write. A pipe or a device, such as /dev/null, is never refused.
         inputs: Files that must not be overwritten; each is preceded by what it is called in
             messages.
-
-    Raises:
-        InputError: An output is a folder, is in a folder that does not exist or cannot be written,
-            or would overwrite an input or another output.
     """
     taken = [*inputs]
     for key, value in outputs.items():

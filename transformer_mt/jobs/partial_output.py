@@ -22,9 +22,6 @@ class PartialOutput(Output):
         folder: The folder, which is locked; see ``partial_output``.
         job: What the output depends on, as JSON values.
         total: Number of lines of the input.
-
-    Raises:
-        InputError: The folder has the beginning of a different job.
     """
 
     def __init__(self, folder: Path, job: dict[str, Any], total: int):
@@ -73,10 +70,6 @@ def partial_output(target: Path, job: dict[str, Any], total: int) -> Iterator[Pa
         target: The output.
         job: What it depends on, as JSON values.
         total: Number of lines of the input.
-
-    Raises:
-        InputError: Another process is writing the output, or the beginning of a different one is
-            there.
     """
     folder = target.with_name(f"{target.name}.mt-partial")
 

@@ -25,10 +25,6 @@ def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
 
     It is ``ctranslate2/COMPUTE_TYPE`` in the model folder or, where that cannot be written or
     consists of links, as in the Hugging Face cache, in our cache.
-
-    Raises:
-        UnavailableError: The converted model cannot be stored.
-        InputError: The model cannot be loaded.
     """
     record = {"model": request.checksums[0], "version": _VERSION}
     in_folder = request.folder / run_layout.CTRANSLATE2 / compute_type

@@ -81,9 +81,6 @@ class CTranslate2Engine:
         config: Search settings.
         compute_type: Data type of the computation (``check_available``).
         device: As PyTorch names it.
-
-    Raises:
-        UnavailableError: CTranslate2 cannot read the converted model.
     """
 
     name = "ctranslate2"
@@ -138,10 +135,6 @@ class CTranslate2Engine:
 
         CTranslate2 shares out the sentences of a call to its workers, those of similar length
         together; batches are small if workers would be idle.
-
-        Raises:
-            InputError: The model's output is not a number.
-            UnavailableError: There are prefixes.
         """
         if prefixes is not None:
             _refuse("forced beginnings of translations")

@@ -47,10 +47,6 @@ class EngineRequest:
         needs: Settings of the caller that only PyTorch supports, such as ``alignment``.
         token_scores: Whether log-probabilities of tokens are wanted, which ``auto`` then takes
             PyTorch for.
-
-    Raises:
-        InputError: The configuration or the vocabulary is missing or damaged, a repository cannot
-            be downloaded, a setting is invalid, or there is no such device.
     """
 
     def __init__(
@@ -154,12 +150,7 @@ def torch_compute_type(setting: str, device: str) -> str:
 
 
 def open_engine(name: str, request: EngineRequest) -> Engine:
-    """Builds an engine: the one of this name or, for ``auto``, the first that is available.
-
-    Raises:
-        InputError: There is no engine of this name, or it cannot do the job on this device, or the
-            model folder is damaged.
-    """
+    """Builds an engine: the one of this name or, for ``auto``, the first that is available."""
     choice("engine", name, "auto", *ENGINES)
     names = _by_preference(request) if name == "auto" else [name]
     for candidate in names:

@@ -218,9 +218,6 @@ def map_batches(
         function: Takes the indices of a batch's items and returns their results in this order.
         sizes: Number of tokens of each item.
         batch_tokens: Maximum number of tokens of a batch, each item counted as the largest.
-
-    Raises:
-        InputError: A single item does not fit the device's memory.
     """
     order = sorted(range(len(sizes)), key=sizes.__getitem__, reverse=True)
     results: dict[int, T] = {}

@@ -50,9 +50,6 @@ def beam_search(
 
     Returns:
         For each sentence, 1 to ``nbest`` hypotheses, best first.
-
-    Raises:
-        InputError: The model's output is not a number.
     """
     results: list[list[Hypothesis]] = [[] for _ in max_lengths]
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
