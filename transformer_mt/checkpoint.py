@@ -27,14 +27,13 @@ from transformer_mt.run_layout import (
     CHECKPOINT_NAME,
     CHECKPOINT_OPTIMIZER,
     CHECKPOINT_STATE,
-    CHECKPOINT_VALIDATION,
     CHECKPOINTS,
     WEIGHTS,
 )
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """Version of the checkpoint format; raised by every change that breaks resuming."""
 
 _LOSS_SCALE = "loss_scale."
@@ -58,12 +57,6 @@ class Checkpoint:
         """Number of updates done."""
         return int(self.state["step"])
 
-    @property
-    def validation(self) -> dict[str, float] | None:
-        """Metrics of the validation of these weights; None if it was not completed."""
-        path = self.path / CHECKPOINT_VALIDATION
-        return read_json(path) if path.exists() else None
-
 
 Snapshot = dict[str, dict[str, Tensor]]
 """The tensors of a checkpoint, by file and name."""
@@ -83,17 +76,15 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> 
     with new_folder(path, replace=True) as unfinished:
         for name, values in tensors.items():
             _write(values, unfinished / name)
-        state = {"format": FORMAT, **state}
-        state["sha256"] = {name: sha256(unfinished / name) for name in tensors}
-        state["sha256"][CHECKPOINT_STATE] = _digest(state)  # without this checksum
-        text = json.dumps(state, indent=2)
-        (unfinished / CHECKPOINT_STATE).write_text(text, encoding="utf-8")
+        checksums = {name: sha256(unfinished / name) for name in tensors}
+        state = _write_state(unfinished, state, checksums)
     return Checkpoint(path, state)
 
 
-def write_validation(checkpoint: Checkpoint, metrics: dict[str, float]) -> None:
-    """Stores the metrics of a validation in the checkpoint that was validated."""
-    write_json(checkpoint.path / CHECKPOINT_VALIDATION, metrics)
+def update_state(checkpoint: Checkpoint, state: dict[str, Any]) -> Checkpoint:
+    """Replaces the state of a checkpoint atomically, as after its validation."""
+    checksums = {k: x for k, x in checkpoint.state["sha256"].items() if k != CHECKPOINT_STATE}
+    return Checkpoint(checkpoint.path, _write_state(checkpoint.path, state, checksums))
 
 
 def steps(run_dir: Path) -> list[int]:
@@ -231,6 +222,15 @@ def _verify(path: Path) -> Checkpoint:
             if sha256(path / name) != digests[name]:
                 raise ValueError(_WRONG_CHECKSUM)
     return Checkpoint(path, state)
+
+
+def _write_state(folder: Path, state: dict[str, Any], checksums: dict[str, str]) -> dict[str, Any]:
+    """Writes ``state.json`` with the checksums of all files; returns its content."""
+    content = {"format": FORMAT, **state, "sha256": checksums}
+    checksum = {CHECKPOINT_STATE: _digest(content)}  # without this checksum
+    content["sha256"] = {**checksums, **checksum}
+    write_json(folder / CHECKPOINT_STATE, content)
+    return content
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -45,7 +45,6 @@ CHECKPOINT_NAME = "step_{:08d}"
 """Name of the folder of a checkpoint, by its step."""
 CHECKPOINT_STATE = "state.json"
 CHECKPOINT_OPTIMIZER = "optimizer.safetensors"
-CHECKPOINT_VALIDATION = "validation.json"
 
 WRITTEN = (
     CONFIG,

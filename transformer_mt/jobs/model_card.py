@@ -1,6 +1,6 @@
 """The model card: ``README.md`` of a run folder, with the metadata that the Hugging Face Hub reads.
 
-Everything in it is read from the folder of the finished run, with which it is exported.
+The end of a run writes it; it is exported with the model.
 """
 
 import logging
@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -16,17 +17,14 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-import transformer_mt
-from transformer_mt import hub_models, model_folder, run_layout
+from transformer_mt import hub_models, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
 from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.conversion import transformers_model
-from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import atomic, read_json, write_text
-from transformer_mt.jobs import run_folder
+from transformer_mt.files import atomic, write_text
 from transformer_mt.registries import CURVES
 from transformer_mt.training.metrics_log import read_records
 
@@ -44,26 +42,41 @@ _HELD_OUT = "pairs held out of the training data"
 log = logging.getLogger(__name__)
 
 
-def write_model_card(run_dir: Path, scores: Sequence[Score]) -> None:
-    """Writes the card and the picture of the training curves; keeps a card without ``MARKER``.
+@dataclass(frozen=True)
+class FinishedRun:
+    """The facts of a finished run that its model card states."""
 
-    Raises:
-        InputError: The configuration is missing or damaged.
-    """
+    job: TrainJob
+    vocabulary: Sequence[str]
+    """Names of the files of its vocabulary."""
+    cleaning: dict[str, Any]
+    """Report of what cleaning dropped: ``CleaningReport.to_json``."""
+    starts: Sequence[dict[str, Any]]
+    """Starts of the run, as in ``run.json``."""
+    end: dict[str, Any]
+    """Its end, as in ``run.json``."""
+    scores: Sequence[Score]
+    """Scores of the test set; empty if there is none."""
+
+
+def write_model_card(run: FinishedRun) -> None:
+    """Writes the card and the picture of the training curves; keeps a card without ``MARKER``."""
+    run_dir = Path(run.job.run_dir)
     path = run_dir / run_layout.MODEL_CARD
     if path.exists() and MARKER not in path.read_text(encoding="utf-8"):
         log.info("%s has been edited and is kept", path)
         return
     has_curves = _draw_curves(run_dir, run_dir / run_layout.CURVES)
-    write_text(path, _render(run_dir, scores, has_curves=has_curves))
+    write_text(path, _render(run, has_curves=has_curves))
 
 
-def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
+def _render(run: FinishedRun, *, has_curves: bool) -> str:
     """The text of the card; huggingface_hub has parsed its front matter."""
-    job = model_folder.read_config(run_dir)
-    name, source = job.card.name or run_dir.resolve().name, job.train.init_from or ""
-    info, cleaning = run_folder.read_info(run_dir), run_dir / run_layout.CLEANING_REPORT
-    start, end = info.get("starts", [{}])[-1], info.get("end", {})
+    job, scores, end = run.job, run.scores, run.end
+    name, source = job.card.name or Path(job.run_dir).name, job.train.init_from or ""
+    # Not a start after the last update, which only made the model, the scores or the card again.
+    training = [start for start in run.starts if start["step"] < end["step"]]
+    start = (training or run.starts)[-1]
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
     card = ModelCard.from_template(
         _metadata(job, name, scores),
@@ -72,23 +85,23 @@ def _render(run_dir: Path, scores: Sequence[Score], *, has_curves: bool) -> str:
         title=name,
         model=f"{hub_models.PREFIX}{name}" if "/" in name else name,
         languages=list(map(language_name, job.data.languages(None))),
-        date=end["time"][:10] if end else None,
-        version=start.get("version", transformer_mt.__version__),
+        date=end["time"][:10],
+        version=start["version"],
         job=job,
         source_tags=job.data.tags,
         formats=_formats(job.model),
         segments=sum({score.tag: score.segments for score in scores}.values()),
-        tokenizers=[path.name for path in vocabulary_files(run_dir)],
+        tokenizers=run.vocabulary,
         scores=scores,
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid) or _HELD_OUT,
         test_data=_names(job.data.test) or _HELD_OUT,
         started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
-        cleaning=read_json(cleaning) if cleaning.exists() else {},
+        cleaning=run.cleaning,
         end=end,
-        averaged_updates=[f"{step:,}" for step in end.get("averaged_updates", [])],
+        averaged_updates=[f"{step:,}" for step in end["averaged_updates"]],
         start=start,
-        hardware=_hardware(start) if start else "",
+        hardware=_hardware(start),
         curves=run_layout.CURVES if has_curves else None,
     )
     return f"{card}\n"

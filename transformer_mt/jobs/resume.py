@@ -1,9 +1,9 @@
-"""Resuming a run: what is checked in its folder, and in which order."""
+"""Resuming a run: what its folder records of its start, and what may differ from it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import TrainJob
@@ -13,7 +13,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import read_scores
+from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.files import read_json, reading
 
 _MAY_CHANGE = (
@@ -54,8 +54,9 @@ _OF_VOCABULARY = (
 )
 """Settings that follow from a given vocabulary, whose content is checked."""
 
-_SCORES_DEPEND_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final")
-"""Prefixes of the settings that the final scores depend on, given the checkpoints."""
+_END_DEPENDS_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final", "card.")
+"""Prefixes of the settings that the final scores and the model card depend on, given the
+checkpoints."""
 
 _DATA = {
     "valid": "validation data has",  # first: it also changes a corpus that is cleaned of its pairs
@@ -64,12 +65,52 @@ _DATA = {
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 
-RunState = Literal["new", "started"]
-"""State of a run folder when a job starts in it."""
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """What the folder of a started run records of its latest start."""
+
+    run_dir: Path
+    job: TrainJob
+    checksums: dict[str, Any]
+    """Those of the data, by part; empty if the file was deleted."""
+
+    def check_data(self, job: TrainJob, data: Prepared) -> None:
+        """Refuses to resume with another vocabulary, or other training or validation data.
+
+        Raises:
+            InputError: They are not those with which the run was started; the message says which.
+        """
+        for key, name in _DATA.items():
+            if self._differs(key, data):
+                remedy = "choose a different run_dir, or delete that folder"
+                drops = job.data.cleaning.drop_held_out
+                if key == "corpus" and drops and self._differs("test", data):
+                    remedy = (
+                        "data.cleaning.drop_held_out removes the sentences of data.test, which has "
+                        "changed, too; restore it, and score other test sets with mt-eval"
+                    )
+                raise InputError(f"the {name} changed since {self.run_dir} was started: {remedy}")
+
+    def current_scores(self, job: TrainJob, data: Prepared) -> list[Score] | None:
+        """The test scores of a run that ended with these settings; None if it did not."""
+        for name in (run_layout.WEIGHTS, run_layout.MODEL_CARD):
+            if not (self.run_dir / name).exists():
+                return None
+        differ = {key for key in _changed(self.job, job) if key.startswith(_END_DEPENDS_ON)}
+        if not data.test:  # keep the scores of a test set that is no longer given
+            differ.discard("data.test")
+        elif self._differs("test", data):
+            return None
+        return None if differ else read_scores(self.run_dir / run_layout.TEST_SCORES)
+
+    def _differs(self, part: str, data: Prepared) -> bool:
+        recorded = self.checksums
+        return bool(recorded) and recorded.get(part) != data.fingerprints.get(part)
 
 
-def check(run_dir: Path, job: TrainJob) -> RunState:
-    """Whether a run folder is new or to be resumed; refuses any other before data are prepared.
+def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
+    """Reads what a run folder records, before data are prepared; None if the run is new.
 
     1. A folder without a configuration must not have files that a run would replace.
     2. The settings must be those of the run, except for ``_MAY_CHANGE``.
@@ -83,13 +124,12 @@ def check(run_dir: Path, job: TrainJob) -> RunState:
     """
     if not (run_dir / run_layout.CONFIG).exists():
         _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
-        return "new"
+        return None
     recorded = model_folder.read_config(run_dir)
-    old, new = dotted(asdict(recorded)), dotted(asdict(job))
     derived = _OF_VOCABULARY if recorded.tokenizer.path and job.tokenizer.path else ()
     refused = [
-        f"{key} was {old.get(key)}, now {new.get(key)}"
-        for key in _changed(recorded, job)
+        f"{key} was {old}, now {new}"
+        for key, (old, new) in _changed(recorded, job).items()
         if not key.startswith(_MAY_CHANGE) and key not in derived
     ]
     if refused:
@@ -100,52 +140,14 @@ def check(run_dir: Path, job: TrainJob) -> RunState:
         )
     recorded_names = held_out.file_names(recorded.data)
     _refuse_files(run_dir, set(held_out.file_names(job.data)).difference(recorded_names))
-    return "started"
+    return RecordedRun(run_dir, recorded, _recorded_checksums(run_dir))
 
 
-def check_data(run_dir: Path, job: TrainJob, data: Prepared) -> None:
-    """Refuses to resume with another vocabulary, or other training or validation data.
-
-    Raises:
-        InputError: They are not those with which the run was started; the message says which.
-    """
-    changed = _changed_data(run_dir, data)
-    for key, name in _DATA.items():
-        if key in changed:
-            remedy = "choose a different run_dir, or delete that folder"
-            if key == "corpus" and "test" in changed and job.data.cleaning.drop_held_out:
-                remedy = (
-                    "data.cleaning.drop_held_out removes the sentences of data.test, which has "
-                    "changed, too; restore it, and score other test sets with mt-eval"
-                )
-            raise InputError(f"the {name} changed since {run_dir} was started: {remedy}")
-
-
-def scores_are_current(run_dir: Path, job: TrainJob, data: Prepared) -> bool:
-    """Whether the scores in a run's folder are those of its model for this job."""
-    scores = read_scores(run_dir / run_layout.TEST_SCORES)
-    if scores is None or not (run_dir / run_layout.WEIGHTS).exists():
-        return False
-    changed = _changed(model_folder.read_config(run_dir), job)
-    differ = {key for key in changed if key.startswith(_SCORES_DEPEND_ON)}
-    if not data.test:  # keep the scores of a test set that is no longer given
-        return differ <= {"data.test"}
-    return not differ and "test" not in _changed_data(run_dir, data)
-
-
-def _changed(recorded: TrainJob, job: TrainJob) -> list[str]:
-    """Names of the settings that differ from those that a run has recorded."""
+def _changed(recorded: TrainJob, job: TrainJob) -> dict[str, tuple[Any, Any]]:
+    """The settings that differ from those that a run has recorded: before and now."""
     old, new = dotted(asdict(recorded)), dotted(asdict(job))
-    return [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-
-
-def _changed_data(run_dir: Path, data: Prepared) -> set[str]:
-    """Parts of the data whose checksums differ from those that a run has recorded."""
-    checksums = _recorded_checksums(run_dir)
-    parts = (*_DATA, "test")
-    return {
-        part for part in parts if checksums and checksums.get(part) != data.fingerprints.get(part)
-    }
+    keys = sorted(old.keys() | new.keys())
+    return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
 def _refuse_files(run_dir: Path, names: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt import files, model_folder, run_layout
+from transformer_mt import checkpoint, files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
@@ -76,15 +76,18 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     files.write_json(report, data.report | data.fingerprints)
 
 
-def record_start(run_dir: Path, world: World, parameters: int, step: int, precision: str) -> None:
+def record_start(
+    run_dir: Path, world: World, parameters: int, step: int, precision: str
+) -> list[dict[str, Any]]:
     """Adds this start, after ``step`` updates, to ``run.json``; all ranks call it, rank 0 writes.
 
-    Each start has its command, code and hardware.
+    Returns:
+        All starts of the run, each with its command, code and hardware; none on other ranks.
     """
     device = hardware.device_name(world.device)
     devices = world.gather({"host": socket.gethostname(), "device": device})
     if not world.is_main:
-        return
+        return []
     revision = _revision()
     start: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -102,8 +105,13 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int, precis
         "parameters": parameters,
         "precision": precision,
     }
-    starts = read_info(run_dir).get("starts", [])
-    files.write_json(run_dir / run_layout.RUN_INFO, {"starts": [*starts, start]})
+    path = run_dir / run_layout.RUN_INFO
+    starts: list[dict[str, Any]] = []
+    if path.exists():
+        with reading(path, remedy="delete it; training does not need it"):
+            starts = list(files.read_json(path, {"starts": list})["starts"])
+    starts.append(start)
+    files.write_json(path, {"starts": starts})
     names = Counter(item["device"] for item in devices)
     log.info(
         "transformer_mt %s%s, torch %s, on %s",
@@ -112,23 +120,24 @@ def record_start(run_dir: Path, world: World, parameters: int, step: int, precis
         torch.__version__,
         ", ".join(f"{count} × {name}" for name, count in names.items()),
     )
+    return starts
 
 
 def record_end(
     run_dir: Path,
+    starts: Sequence[dict[str, Any]],
     state: TrainingState,
     averaged_updates: Sequence[int],
     metric: str,
-    scores: Sequence[Score],
-) -> None:
-    """Writes the end of a run into ``run.json``, and the test scores, which mark it as finished.
+) -> dict[str, Any]:
+    """Writes the end of a run into ``run.json``; returns it.
 
     Args:
         run_dir: The run folder.
+        starts: What ``record_start`` returned.
         state: Progress at the end.
         averaged_updates: The updates whose checkpoints the final model is the average of.
         metric: What the best validation is the best of.
-        scores: Scores of the test set; empty if there is none.
     """
     end = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -137,24 +146,19 @@ def record_end(
         "averaged_updates": list(averaged_updates),
         "best": {"metric": metric, "score": state.best, "step": state.best_step},
     }
-    starts = read_info(run_dir).get("starts", [])
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": starts, "end": end})
+    return end
+
+
+def write_scores(run_dir: Path, scores: Sequence[Score]) -> None:
+    """Writes the test scores, which mark a run as finished; there are none without a test set."""
     files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
 
 
 def best_score(run_dir: Path) -> float | None:
-    """Score of the best validation of a finished run; None if it is not recorded."""
-    best = read_info(run_dir).get("end", {}).get("best", {})
-    return None if best.get("score") is None else float(best["score"])
-
-
-def read_info(run_dir: Path) -> dict[str, Any]:
-    """Content of ``run.json``: ``starts``, and ``end`` of a finished run; empty without a file."""
-    path = run_dir / run_layout.RUN_INFO
-    if not path.exists():
-        return {}
-    with reading(path, remedy="delete it; training does not need it"):
-        return dict(files.read_json(path, {}))
+    """Score of the best validation of a run; None without a checkpoint or a validation."""
+    steps = checkpoint.steps(run_dir)
+    return checkpoint.open_checkpoint(run_dir, steps[-1]).state["best"] if steps else None
 
 
 def _revision() -> str | None:

@@ -15,6 +15,7 @@ from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import CleaningReport
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
+from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.environment import current_rank, is_launched
 from transformer_mt.distributed.torchrun import record, torchrun
@@ -23,17 +24,17 @@ from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
-from transformer_mt.evaluation.scores import Score, read_scores
+from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.jobs.corpus_size import size_warning
-from transformer_mt.jobs.model_card import write_model_card
+from transformer_mt.jobs.model_card import FinishedRun, write_model_card
 from transformer_mt.jobs.resolved_job import resolved
+from transformer_mt.jobs.resume import RecordedRun
 from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model_folder import read_config, write_config
 from transformer_mt.progress_reporter import log_to
-from transformer_mt.run_layout import LOG, MODEL_CARD, TEST_SCORES
+from transformer_mt.run_layout import LOG
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import Trackers, check_installed
 from transformer_mt.training.trainer import Trainer
@@ -71,8 +72,8 @@ def train(job: TrainJob) -> TrainResult:
     if several and not is_launched():
         raise InputError("distributed.processes is for mt-train: start a script with torchrun")
     is_main = current_rank() == 0
-    with _prepared(job) as (job, data, is_new):
-        if is_main and is_new:
+    with _prepared(job) as (job, data, recorded):
+        if is_main and recorded is None:
             report = CleaningReport(job.data.cleaning, data.report)
             log.info("%s", report.to_table())
         run_dir = Path(job.run_dir)
@@ -82,8 +83,9 @@ def train(job: TrainJob) -> TrainResult:
             return TrainResult(run_dir, prepared=prepared if is_main else {})
         if is_main:
             warn_about_gpu(job.train.device)
-        scores = (record(_train_rank) if is_launched() else _train_rank)(job, data)
-        return TrainResult(run_dir, scores, run_folder.best_score(run_dir))
+        result = (record(_train_rank) if is_launched() else _train_rank)(job, data, recorded)
+        assert result is not None  # record raises the errors that it reports
+        return result
 
 
 def train_by_torchrun(job: TrainJob, processes: int, command: Sequence[str]) -> None:
@@ -119,51 +121,57 @@ def num_processes(job: TrainJob) -> int:
 
 
 @contextmanager
-def _prepared(job: TrainJob) -> Iterator[tuple[TrainJob, Prepared, bool]]:
+def _prepared(job: TrainJob) -> Iterator[tuple[TrainJob, Prepared, RecordedRun | None]]:
     """Checks a job and prepares its data; within the context its folder is locked.
 
     Yields:
-        The resolved job, its data, and whether the run is new.
+        The resolved job, its data, and what the folder records, unless the run is new; only the
+        main rank can be expected to see it.
     """
-    job, is_main, is_new = resolved(job), current_rank() == 0, True
+    job, is_main, recorded = resolved(job), current_rank() == 0, None
     run_dir = Path(job.run_dir)
     with ExitStack() as stack:
         if is_main and job.stage == "train":
             check_installed(job.trackers)
             stack.enter_context(run_folder.lock(run_dir))
-            is_new = resume.check(run_dir, job) == "new"
-        if is_new:
+            recorded = resume.check(run_dir, job)
+        if recorded is None:
             for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
             stack.enter_context(log_to(run_dir / LOG))
-        yield job, prepare(job), is_new
+        data = prepare(job)
+        if recorded is not None:
+            recorded.check_data(job, data)
+        yield job, data, recorded
 
 
-def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
-    """Trains as one of the ranks; the main rank returns the scores."""
+def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> TrainResult:
+    """Trains as one of the ranks."""
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with join(device, job.distributed) as world:
         _check_data(job, data, world)
-        if world.is_main:  # the only one that can be expected to see the folder
-            resume.check_data(run_dir, job, data)
         trainer = Trainer(
             job,
             data,
             TranslationValidator(job, data.tokenizer, data.valid, world),
             world,
         )
-        is_scored = world.is_main and resume.scores_are_current(run_dir, job, data)
-        if trainer.is_finished and world.broadcast_object(is_scored):
-            return _finished_scores(job, data, trainer) if world.is_main else None
+        if trainer.is_finished:
+            scores = recorded.current_scores(job, data) if recorded else None
+            if world.broadcast_object(scores is not None):
+                reason = trainer.criteria.reason(trainer.state)
+                advice = "raise that limit to continue training"
+                log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
+                return TrainResult(run_dir, scores if data.test else None, trainer.state.best)
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             if trainer.state.step == 0:
                 _warn_about_data(job, data, parameters)
-            else:
-                _warn_about_learning_rate(job, trainer)
             run_folder.write_start(run_dir, job, data)
-        run_folder.record_start(run_dir, world, parameters, trainer.state.step, trainer.precision)
+        starts = run_folder.record_start(
+            run_dir, world, parameters, trainer.state.step, trainer.precision
+        )
         with Trackers(job if world.is_main else None, trainer.state.step) as record:
             try:
                 model = trainer.run(record)
@@ -179,13 +187,15 @@ def _train_rank(job: TrainJob, data: Prepared) -> list[Score] | None:
             hardware.release_freed_memory()
             scores = _test(job, data, model, world)
             if not world.is_main:
-                return None
-            run_folder.record_end(run_dir, state, model_steps, job.train.best_by, scores)
-            write_model_card(run_dir, scores)
+                return TrainResult(run_dir)
+            end = run_folder.record_end(run_dir, starts, state, model_steps, job.train.best_by)
+            names = [path.name for path in vocabulary_files(run_dir)]
+            write_model_card(FinishedRun(job, names, data.report, starts, end, scores))
+            run_folder.write_scores(run_dir, scores)  # last: the run is finished
             log.info("finished; to translate: %s", _next_command(job))
             if scores:
                 record.log_scalars("test", state.step, {s.label: s.score for s in scores})
-        return scores if data.test else None
+        return TrainResult(run_dir, scores if data.test else None, state.best)
 
 
 def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
@@ -220,39 +230,11 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
         log.warning("warning: %s", message)
 
 
-def _warn_about_learning_rate(job: TrainJob, trainer: Trainer) -> None:
-    """Warns if the learning rate jumps, as where a finished run with a falling one is extended."""
-    recorded = read_config(Path(job.run_dir))
-    before, now = trainer.learning_rate(recorded), trainer.learning_rate(job)
-    if now > 2 * before or before > 2 * now:
-        log.warning(
-            "warning: the learning rate goes from %.1e to %.1e, since the limits or the schedule "
-            "of the run have changed",
-            before,
-            now,
-        )
-
-
 def _next_command(job: TrainJob) -> str:
     """What to type once a run is finished."""
     model = shlex.quote(f"model={job.run_dir}")
     tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][:1])
     return f"mt-translate {model}{tag} < in.{job.data.src_lang} > out.{job.data.tgt_lang}"
-
-
-def _finished_scores(job: TrainJob, data: Prepared, trainer: Trainer) -> list[Score] | None:
-    """The scores of a finished run; writes its model card if that is missing or has changed."""
-    run_dir = Path(job.run_dir)
-    scores = read_scores(run_dir / TEST_SCORES)
-    changed = read_config(run_dir).card != job.card
-    if changed:
-        write_config(run_dir, job, run_dir)
-    if changed or not (run_dir / MODEL_CARD).exists():
-        write_model_card(run_dir, scores or [])
-    reason = trainer.criteria.reason(trainer.state)
-    advice = "raise that limit to continue training"
-    log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
-    return scores if data.test else None
 
 
 def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> list[Score]:

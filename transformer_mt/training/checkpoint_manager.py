@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.checkpoint import Checkpoint, Snapshot
-from transformer_mt.config import TrainConfig
+from transformer_mt.config import TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.files import delete_folder
 from transformer_mt.kernels.hardware import background_thread
-from transformer_mt.training.progress import StoppingCriteria, TrainingState
+from transformer_mt.training.progress import TrainingState
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,7 @@ class CheckpointManager:
     They are written in a background thread, one at a time. All ranks call the methods.
 
     Args:
-        run_dir: Run folder.
-        config: How many checkpoints to keep, and how to make the final model of them.
-        criteria: Intervals of the checkpoints, and the warm-up, whose weights are not averaged.
+        job: Run folder, how many checkpoints to keep, and how to make the final model of them.
         earlier: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
         world: Ranks that share the run.
 
@@ -43,44 +41,41 @@ class CheckpointManager:
 
     def __init__(
         self,
-        run_dir: Path,
-        config: TrainConfig,
-        criteria: StoppingCriteria,
+        job: TrainJob,
         earlier: Sequence[Checkpoint],
         world: World,
     ):
-        self._run_dir, self._config, self._criteria = run_dir, config, criteria
+        self._run_dir, self._config = Path(job.run_dir), job.train
+        self._warmup_steps = job.schedule.warmup_steps
         self._checkpoints, self._world = list(earlier), world
         self._thread: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self.model_steps: list[int] = []
 
-    def restore(
-        self, model: nn.Module, optimizer_state: dict[str, Tensor]
-    ) -> tuple[TrainingState, dict[str, float] | None]:
+    def restore(self, model: nn.Module, optimizer_state: dict[str, Tensor]) -> TrainingState:
         """Restores all ranks from the latest checkpoint, if there is one.
 
         The data and the dropout masks need no state: those of an update are functions of its number
         (``BatchPlan``, ``Trainer._step``).
 
         Returns:
-            The training state, and the metrics of the checkpoint's validation unless it is missing.
+            The training state.
 
         Raises:
             InputError: There is a model, which a new one would replace, but no checkpoint of it.
         """
-        restored: tuple[TrainingState, dict[str, float] | None] = TrainingState(), None
+        state = TrainingState()
         if self._checkpoints:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, model, optimizer_state)
-            restored = TrainingState.from_json(latest.state), latest.validation
+            state = TrainingState.from_json(latest.state)
         elif self._world.is_main and (self._run_dir / run_layout.WEIGHTS).exists():
             raise InputError(
                 f"{self._run_dir} contains a model but no intact checkpoint to resume from: "
                 "choose a different run_dir, or delete that folder"
             )
         self._world.broadcast([*model.state_dict().values(), *optimizer_state.values()])
-        return self._world.broadcast_object(restored)
+        return self._world.broadcast_object(state)
 
     def save(
         self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
@@ -97,8 +92,8 @@ class CheckpointManager:
         self._thread = self._thread or background_thread("checkpoint")
         self._pending = self._thread.submit(self._save, asdict(state), snapshot)
 
-    def record_validation(self, state: TrainingState, metrics: dict[str, float]) -> None:
-        """Stores the metrics of the latest checkpoint's validation in it.
+    def record_validation(self, state: TrainingState) -> None:
+        """Stores the state after the validation of the latest checkpoint in it.
 
         First it prunes: a run may have been killed after saving and before pruning.
         """
@@ -106,7 +101,7 @@ class CheckpointManager:
             return
         self.wait()
         self._prune(state.best_step)
-        ckpt.write_validation(self._checkpoints[-1], metrics)
+        self._checkpoints[-1] = ckpt.update_state(self._checkpoints[-1], asdict(state))
         if self._config.final == "best" and state.best_step == state.step:
             self._write_model(state.best_step)
 
@@ -147,10 +142,9 @@ class CheckpointManager:
         self._prune(state["best_step"])
 
     def _prune(self, best_step: int) -> None:
-        """Deletes all but the averaged checkpoints, the latest, and the best."""
-        count = max(_MIN_KEPT, self._config.average_checkpoints)
-        kept_steps = {c.step for c in list(self._first_of_intervals().values())[-count:]}
-        kept_steps |= {self._checkpoints[-1].step, best_step}
+        """Deletes all but the averaged checkpoints, the latest ones, and the best."""
+        averaged = self._regular()[-self._config.average_checkpoints :]
+        kept_steps = {c.step for c in (*averaged, *self._checkpoints[-_MIN_KEPT:])} | {best_step}
         for checkpoint in self._checkpoints:
             if checkpoint.step not in kept_steps:
                 delete_folder(checkpoint.path)
@@ -158,32 +152,17 @@ class CheckpointManager:
 
     def _model_checkpoints(self, best_step: int) -> list[Checkpoint]:
         """The checkpoints whose average is the final model, without damaged and deleted ones."""
-        latest, number = self._checkpoints[-1], self._config.average_checkpoints
+        latest = self._checkpoints[-1]
         if self._config.final == "best":
             return [c for c in self._checkpoints if c.step == best_step] or [latest]
-        if number == 1:
-            return [latest]
-        first = self._first_of_intervals()
-        interval = self._interval(latest)
-        # The intervals whose first checkpoint is averaged with the latest one.
-        end = interval if first.get(interval) is latest else interval + 1
-        averaged = [
-            first[i]
-            for i in range(end - (number - 1), end)
-            if i in first and first[i].step >= self._criteria.warmup_steps
-        ]
-        return [*averaged, latest]
+        place = latest.state["num_regular"] + (not latest.state["is_regular"])
+        first = place - self._config.average_checkpoints + 1
+        averaged = [c for c in self._regular() if first <= c.state["num_regular"] < place]
+        return [*(c for c in averaged if c.step >= self._warmup_steps), latest]
 
-    def _first_of_intervals(self) -> dict[int, Checkpoint]:
-        """The first checkpoint of each interval but the one in which the run starts."""
-        first: dict[int, Checkpoint] = {}
-        for checkpoint in self._checkpoints:
-            first.setdefault(self._interval(checkpoint), checkpoint)
-        first.pop(0, None)
-        return first
-
-    def _interval(self, checkpoint: Checkpoint) -> int:
-        return self._criteria.interval(TrainingState.from_json(checkpoint.state))
+    def _regular(self) -> list[Checkpoint]:
+        """The checkpoints that may be averaged, oldest first."""
+        return [checkpoint for checkpoint in self._checkpoints if checkpoint.state["is_regular"]]
 
     def describe_model(self, best_step: int) -> str:
         """Where the weights of the final model come from, on the main rank."""

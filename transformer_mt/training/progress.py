@@ -37,6 +37,14 @@ class TrainingState:
     """Number of updates skipped because the gradient was not finite."""
     totals: dict[str, float] = field(default_factory=dict)
     """Sums over the updates since the last line of the log (``MetricSums.state``)."""
+    is_regular: bool = False
+    """Whether this step is the first of a checkpoint interval: only such checkpoints are averaged.
+    Others, that a signal or a validation causes, are not: an interrupted run gives the same final
+    model as an uninterrupted one."""
+    num_regular: int = 0
+    """Number of regular checkpoints up to this step."""
+    metrics: dict[str, float] | None = None
+    """Results of the validation of this step; None if it has not been validated."""
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "TrainingState":
@@ -55,12 +63,15 @@ class TrainingState:
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
-        While the best and the new score are below ``_CHANCE``, the negative log-likelihood decides.
+        The step's checkpoint stores the result; if the process ends before that, the validation is
+        repeated. While the best and the new score are below ``_CHANCE``, the negative
+        log-likelihood decides.
 
         Args:
             metrics: Results of the validation, of which ``nll`` and ``best_by`` are used.
             best_by: The metric to compare; higher is better, except for ``nll``.
         """
+        self.metrics = metrics
         value, nll = metrics[best_by], metrics["nll"]
         if max(value, self.best or 0.0) < _CHANCE.get(best_by, -math.inf):
             better = is_better(nll, self.best_nll, "nll")
@@ -98,12 +109,7 @@ class StoppingCriteria:
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
 
     def interval(self, state: TrainingState) -> int:
-        """Number of the checkpoint interval that a state is in, counted from 0.
-
-        The first checkpoint in an interval is one of those that may be averaged. Others in it, that
-        a signal or a validation caused, are not: an interrupted run gives the same final model as
-        an uninterrupted one.
-        """
+        """Number of the checkpoint interval that a state is in, counted from 0."""
         if self._checkpoint_every:
             return state.step // self._checkpoint_every
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)

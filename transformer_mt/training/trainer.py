@@ -82,6 +82,7 @@ class Trainer:
         self._job, self._validator, self._world = job, validator, world
         self._train, self._valid = data.train, data.valid_store
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
+        self._schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
         self._lr = 0.0  # of the latest update
         self._monitor: Monitor
         self._micro_batches: list[Batch] = []  # of the current update
@@ -107,20 +108,15 @@ class Trainer:
             compiled=compiled,
         )
         self.criteria = StoppingCriteria(config, job.schedule.warmup_steps)
-        self.checkpoints = CheckpointManager(self._run_dir, config, self.criteria, earlier, world)
+        self.checkpoints = CheckpointManager(job, earlier, world)
         self._restore()
 
     def _restore(self) -> None:
         """Continues from the latest checkpoint, if there is one."""
-        restored = self.checkpoints.restore(self.model, self._train_step.state())
-        self.state, self._latest_metrics = restored
-        if self._latest_metrics:
-            self.state.record_validation(self._latest_metrics, self._job.train.best_by)
-        self._sums = MetricSums(self._world, self.state.totals)
+        self.state = state = self.checkpoints.restore(self.model, self._train_step.state())
+        self._sums = MetricSums(self._world, state.totals)
         # A run may have ended between a checkpoint and its validation.
-        self._is_unvalidated = (
-            self.criteria.needs_validation(self.state) and self._latest_metrics is None
-        )
+        self._is_unvalidated = self.criteria.needs_validation(state) and state.metrics is None
         self.is_finished = self.criteria.should_stop(self.state) and not self._is_unvalidated
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
@@ -172,8 +168,8 @@ class Trainer:
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
-        elif self._latest_metrics:  # the record may have been lost with the process
-            self._monitor.log_validation(state.step, ValidationResult(self._latest_metrics))
+        elif state.metrics:  # the record may have been lost with the process
+            self._monitor.log_validation(state.step, ValidationResult(state.metrics))
         self._accounted, stop_requested = time.perf_counter(), False
         while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
@@ -183,7 +179,9 @@ class Trainer:
                 self._log()
                 self.checkpoints.check()
             validates = criteria.needs_validation(state)
-            if stop_requested or validates or criteria.interval(state) > interval:
+            state.is_regular = criteria.interval(state) > interval
+            state.num_regular += state.is_regular
+            if stop_requested or validates or state.is_regular:
                 with self._monitor.paused():
                     self._save()
                     if validates and not stop_requested:
@@ -192,25 +190,17 @@ class Trainer:
             self.checkpoints.wait()
             raise StoppedError(max(self._world.gather(signals.received or 0)))
 
-    def learning_rate(self, job: TrainJob) -> float:
-        """Learning rate of the latest update, by the schedule and the limits of a job.
-
-        Args:
-            job: The job of this run, or of an earlier start of it.
-        """
-        schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
-        last_step = self.state.expected_steps(job.train)
-        return schedule(self.state.step, job.schedule, job.model.d_model, last_step)
-
     def _step(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number, and its time."""
-        start = time.perf_counter()
+        job, start = self._job, time.perf_counter()
         self._micro_batches, num_targets = next(batches)
         waited = time.perf_counter() - start
         self.state.step = step = self.state.step + 1
-        parts = np.random.SeedSequence((self._job.train.seed, step, self._world.rank))
+        self.state.metrics = None
+        parts = np.random.SeedSequence((job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        self._lr = self.learning_rate(self._job)
+        last_step = self.state.expected_steps(job.train)
+        self._lr = self._schedule(step, job.schedule, job.model.d_model, last_step)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)
@@ -280,9 +270,8 @@ class Trainer:
         """Validates the weights of the latest checkpoint."""
         result = self._evaluate(self.model.eval(), signals)
         self.model.train()
-        self._latest_metrics = result.metrics
         self.state.record_validation(result.metrics, self._job.train.best_by)
-        self.checkpoints.record_validation(self.state, result.metrics)
+        self.checkpoints.record_validation(self.state)
         self._monitor.log_validation(self.state.step, result)
 
     def _validate_final(self, model: Transformer, signals: Signals) -> None:
@@ -290,7 +279,7 @@ class Trainer:
         state, config = self.state, self._job.train
         if config.final != "average":
             return
-        metrics = self._latest_metrics  # of the latest checkpoint alone
+        metrics = state.metrics  # of the latest checkpoint alone
         if self._world.broadcast_object(len(self.checkpoints.model_steps)) > 1:
             metrics = self._evaluate(model, signals).metrics
             self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")

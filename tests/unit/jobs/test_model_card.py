@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,10 @@ import pytest
 from huggingface_hub import ModelCard
 from support.model_folders import JOB
 
-from transformer_mt import model_folder
 from transformer_mt.config import CardConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, read_scores, to_json
-from transformer_mt.jobs.model_card import MARKER, write_model_card
+from transformer_mt.evaluation.scores import Score
+from transformer_mt.jobs.model_card import MARKER, FinishedRun, write_model_card
 
 SCORES = [
     Score(name="BLEU", score=38.394, signature="nrefs:1|tok:13a", segments=1000, verbose=""),
@@ -30,6 +30,7 @@ START: dict[str, Any] = {
     "devices": [{"host": "a", "device": "H100"}, {"host": "b", "device": "H100"}],
     "cuda": "12.8",
     "threads": 8,
+    "step": 0,
 }
 END = {
     "time": "2026-11-26T15:05:00+00:00",
@@ -52,19 +53,17 @@ DATA = DataConfig(
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "en-pt.small"
-    (folder / "data").mkdir(parents=True)
-    model_folder.write_config(folder, TrainJob(data=DATA, card=CardConfig(license="cc-by-4.0")))
-    (folder / "test.json").write_text(to_json(SCORES))
-    (folder / "run.json").write_text(json.dumps({"starts": [START], "end": END}))
-    (folder / "data/cleaning.json").write_text('{"total": 2000, "kept": 1990}')
+    folder.mkdir()
     return folder
 
 
-def write(folder: Path, **job: Any) -> ModelCard:
-    """Writes the card of the run, with other settings if they are given."""
-    if job:
-        model_folder.write_config(folder, TrainJob(**{"data": DATA, **job}))
-    write_model_card(folder, read_scores(folder / "test.json") or [])
+def write(folder: Path, scores: Sequence[Score] = SCORES, **settings: Any) -> ModelCard:
+    """Writes the card of a run, whose model was made again later on another machine."""
+    job = TrainJob(**{"run_dir": str(folder), "data": DATA, **settings})
+    cleaning = {"total": 2000, "kept": 1990}
+    later = {**START, "step": 1000, "devices": [{"host": "c", "device": "laptop"}]}
+    run = FinishedRun(job, ["tokenizer.model"], cleaning, [START, later], END, scores)
+    write_model_card(run)
     return ModelCard.load(folder / "README.md")
 
 
@@ -75,7 +74,7 @@ def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
         for split in ("train", "valid")
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in records))
-    card = write(folder)
+    card = write(folder, card=CardConfig(license="cc-by-4.0"))
     data = card.data
     assert data.language == ["en", "pt"]
     assert (data.license, data.pipeline_tag) == ("cc-by-4.0", "translation")
@@ -115,9 +114,7 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     french = SourceConfig(tsv="b.tsv", tag="<2fr>", tgt_lang="fr")
     train = [SourceConfig(tsv="a.tsv", tag="<2pt>"), french]
     scores = [replace(SCORES[0], tag=tag) for tag in ("<2pt>", "<2fr>")]
-    (folder / "test.json").write_text(to_json(scores))
-    assert read_scores(folder / "test.json") == scores
-    card = write(folder, data=replace(DATA, train=train, test=train))
+    card = write(folder, scores, data=replace(DATA, train=train, test=train))
     assert card.data.language == ["en", "pt", "fr"]
     assert [result.metric_name for result in card.data.eval_results] == ["BLEU <2pt>", "BLEU <2fr>"]
     for fact in (
@@ -135,8 +132,7 @@ def test_base_model_is_that_of_the_hub(folder: Path) -> None:
 
 
 def test_a_run_without_a_test_set_has_no_scores(folder: Path) -> None:
-    write_model_card(folder, [])
-    card = ModelCard.load(folder / "README.md")
+    card = write(folder, [])
     assert card.data.eval_results is None
     assert "## Scores" not in card.text
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +17,11 @@ import torch
 from support.model_folders import JOB
 
 import transformer_mt
-from transformer_mt import model_folder, run_layout
-from transformer_mt.config import TrainJob
+from transformer_mt import checkpoint, model_folder, run_layout
+from transformer_mt.config import CardConfig, TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, read_scores, to_json
+from transformer_mt.evaluation.scores import Score
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.training.progress import TrainingState
 
@@ -58,10 +58,10 @@ def prepared(*changed: str) -> Any:
 def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> None:
     write_started_run(tmp_path)
     for train in ({"max_steps": 7}, {"clip_norm": 1.0}, {"average_checkpoints": 2}):
-        assert resume.check(tmp_path, replace(JOB, train=replace(JOB.train, **train))) == "started"
+        assert resume.check(tmp_path, replace(JOB, train=replace(JOB.train, **train)))
     moved = [replace(JOB, tokenizer=replace(JOB.tokenizer, path=name)) for name in ("a", "b")]
     model_folder.write_config(tmp_path, moved[0])
-    assert resume.check(tmp_path, moved[1]) == "started"  # the vocabulary itself is compared
+    assert resume.check(tmp_path, moved[1])  # the vocabulary itself is compared
     with pytest.raises(InputError, match=r"tokenizer\.path was a, now None"):
         resume.check(tmp_path, JOB)
     model_folder.write_config(tmp_path, JOB)
@@ -71,25 +71,28 @@ def test_only_some_settings_may_differ_when_a_run_resumes(tmp_path: Path) -> Non
 
 
 def test_scores_are_those_of_the_model_and_the_test_set(tmp_path: Path) -> None:
-    scores = tmp_path / run_layout.TEST_SCORES
+    def current(job: TrainJob = JOB, data: Any = None) -> list[Score] | None:
+        recorded = resume.check(tmp_path, job)
+        assert recorded
+        return recorded.current_scores(job, data or prepared())
 
-    def are_current(job: TrainJob = JOB, data: Any = None) -> bool:
-        return resume.scores_are_current(tmp_path, job, data or prepared())
-
-    assert resume.check(tmp_path, JOB) == "new"
+    assert resume.check(tmp_path, JOB) is None
     write_started_run(tmp_path)
-    (tmp_path / run_layout.WEIGHTS).touch()
-    assert resume.check(tmp_path, JOB) == "started"
-    assert not are_current()  # it is not scored yet
-    scores.write_text(to_json([SCORE]))
-    assert are_current()
-    assert not are_current(replace(JOB, decode=replace(JOB.decode, beam_size=8)))
-    assert not are_current(data=prepared("test"))
+    for name in (run_layout.WEIGHTS, run_layout.MODEL_CARD):
+        (tmp_path / name).touch()
+    assert current() is None  # it is not scored yet
+    run_folder.write_scores(tmp_path, [SCORE])
+    assert current() == [SCORE]
+    assert current(replace(JOB, decode=replace(JOB.decode, beam_size=8))) is None
+    assert current(replace(JOB, card=CardConfig(name="org/name"))) is None
+    assert current(data=prepared("test")) is None
     without_test = SimpleNamespace(fingerprints=FINGERPRINTS | {"test": "none"}, test=[])
-    assert are_current(data=without_test)
+    assert current(data=without_test) == [SCORE]
+    (tmp_path / run_layout.MODEL_CARD).unlink()
+    assert current() is None
     (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')
     with pytest.raises(InputError, match=r"cleaning\.json is damaged: .*; delete it"):
-        are_current()
+        current()
 
 
 @pytest.mark.parametrize("name", [*run_layout.WRITTEN, "data/valid.en", "data/test.de"])
@@ -111,7 +114,7 @@ def test_a_run_that_now_holds_pairs_out_does_not_replace_files(tmp_path: Path) -
     with pytest.raises(InputError, match=r"data/test\.en is not a file of this run"):
         resume.check(tmp_path, job)
     (tmp_path / "data/test.en").unlink()
-    assert resume.check(tmp_path, job) == "started"
+    assert resume.check(tmp_path, job)
 
 
 @pytest.mark.parametrize(
@@ -130,14 +133,16 @@ def test_other_data_are_refused(
     cleaning = replace(JOB.data.cleaning, drop_held_out=drop_held_out)
     job = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
     write_started_run(tmp_path, job)
-    resume.check_data(tmp_path, job, prepared())
+    recorded = resume.check(tmp_path, job)
+    assert recorded
+    recorded.check_data(job, prepared())
     with pytest.raises(InputError, match=remedy) as refused:
-        resume.check_data(tmp_path, job, prepared(*changed))
+        recorded.check_data(job, prepared(*changed))
     assert f"changed since {tmp_path} was started: " in str(refused.value)
     data = prepared()
     del data.fingerprints["sources"]  # as if weights no longer applied
     with pytest.raises(InputError, match="number of pairs of a source"):
-        resume.check_data(tmp_path, job, data)
+        recorded.check_data(job, data)
 
 
 COMMIT = """
@@ -206,20 +211,23 @@ def test_the_devices_of_all_ranks(
 
 
 def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
-    assert run_folder.best_score(tmp_path) is None
     state = TrainingState(step=24, seconds=90.0, best=37.5, best_step=20)
-    run_folder.record_start(tmp_path, CPU, 1, 0, "bf16")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_folder.files, "write_json", lambda *_: pytest.fail("killed"))
-        with pytest.raises(pytest.fail.Exception):
-            run_folder.record_end(tmp_path, state, [8, 24], "bleu", [SCORE])
-    assert read_scores(tmp_path / "test.json") is None  # which marks the run as finished
-    run_folder.record_end(tmp_path, state, [8, 24], "bleu", [SCORE])
+    starts = run_folder.record_start(tmp_path, CPU, 1, 0, "bf16")
+    end = run_folder.record_end(tmp_path, starts, state, [8, 24], "bleu")
     content = json.loads((tmp_path / "run.json").read_text())
+    assert content == {"starts": starts, "end": end}
     assert content["end"]["averaged_updates"] == [8, 24]
     assert content["end"]["best"] == {"metric": "bleu", "score": 37.5, "step": 20}
-    assert run_folder.best_score(tmp_path) == 37.5
-    assert len(content["starts"]) == 1
-    assert read_scores(tmp_path / "test.json") == [SCORE]
+    assert len(starts) == 1
     run_folder.record_start(tmp_path, CPU, 1, 40, "bf16")
     assert "end" not in json.loads((tmp_path / "run.json").read_text())
+
+
+def test_the_best_score_of_a_run_is_that_of_its_latest_checkpoint(tmp_path: Path) -> None:
+    assert run_folder.best_score(tmp_path) is None
+    for step, best in ((10, None), (20, 37.5)):
+        state = asdict(TrainingState(step=step, best=best))
+        tensors = {name: {"w": torch.zeros(1)} for name in ("model", "optimizer")}
+        saved = {f"{name}.safetensors": values for name, values in tensors.items()}
+        checkpoint.save_checkpoint(tmp_path, state, saved)
+        assert run_folder.best_score(tmp_path) == best

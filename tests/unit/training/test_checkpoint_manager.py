@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from support.model_folders import JOB
 from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
@@ -19,14 +21,15 @@ from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.training.checkpoint_manager import CheckpointManager
-from transformer_mt.training.progress import StoppingCriteria, TrainingState
+from transformer_mt.training.progress import TrainingState
 
 
-def manager(folder: Path, warmup: int = 0, **config: Any) -> CheckpointManager:
+def manager(folder: Path, warmup: int = 1, **config: Any) -> CheckpointManager:
     """As at the start of a run in this folder, or when it is resumed."""
-    settings = TrainConfig(checkpoint_every=10, **config)
-    criteria, world = StoppingCriteria(settings, warmup), World(torch.device("cpu"))
-    return CheckpointManager(folder, settings, criteria, ckpt.valid_checkpoints(folder), world)
+    earlier, world = ckpt.valid_checkpoints(folder), World(torch.device("cpu"))
+    schedule = replace(JOB.schedule, warmup_steps=warmup)
+    job = replace(JOB, run_dir=str(folder), train=TrainConfig(**config), schedule=schedule)
+    return CheckpointManager(job, earlier, world)
 
 
 class Tensors(nn.Module):
@@ -41,7 +44,9 @@ class Tensors(nn.Module):
 
 
 def at(step: int, best: int = 0) -> TrainingState:
-    return TrainingState(step=step, best_step=best)
+    """A state of a run that averages every tenth step."""
+    number, rest = divmod(step, 10)
+    return TrainingState(step=step, best_step=best, is_regular=rest == 0, num_regular=number)
 
 
 def save(manager: CheckpointManager, *steps: int, best: int = 0) -> None:
@@ -81,8 +86,8 @@ STEPS = [10, 20, 25, 30, 40, 44]
     [
         ({"average_checkpoints": 3}, 0, [20, 30, 40, 44], np.mean([30, 40, 44])),
         ({"average_checkpoints": 9}, 0, [10, 20, 30, 40, 44], np.mean([10, 20, 30, 40, 44])),
-        ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
-        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
+        ({"average_checkpoints": 1}, 10, [10, 40, 44], 44),
+        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 40, 44], 25),
         ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
         # Checkpoints of the warm-up are not averaged.
         ({"warmup": 20}, 0, [10, 20, 30, 40, 44], np.mean([20, 30, 40, 44])),
@@ -107,6 +112,12 @@ def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: P
         assert one.model_steps == steps[-average:]
         assert kept(tmp_path) == steps
     assert one.describe_model(20) == "the average of 4 checkpoints, of updates 10 to 40"
+
+
+def test_an_old_best_checkpoint_is_not_averaged(tmp_path: Path) -> None:
+    finished(tmp_path, range(10, 110, 10), 100, best=10, average_checkpoints=3)
+    assert kept(tmp_path) == [10, 80, 90, 100]
+    assert finished(tmp_path, (), 100, best=10, average_checkpoints=9).model_steps == [80, 90, 100]
 
 
 def test_an_average_leaves_out_damaged_checkpoints(tmp_path: Path) -> None:
@@ -135,15 +146,18 @@ def test_checkpoints_may_be_deleted_while_a_run_continues(tmp_path: Path) -> Non
 def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Path) -> None:
     one = manager(tmp_path, final="best")
     save(one, 10)
-    one.record_validation(at(10, best=10), {"bleu": 3.0, "nll": 2.0})
+    one.record_validation(replace(at(10, best=10), metrics={"bleu": 3.0, "nll": 2.0}))
     save(one, 20, best=10)
     one.wait()
     assert published(tmp_path) == 10
-    one.record_validation(at(20, best=20), {"bleu": 4.0, "nll": 1.0})
+    one.record_validation(replace(at(20, best=20), metrics={"bleu": 4.0, "nll": 1.0}))
     assert published(tmp_path) == 20
     one.close()
     found = ckpt.valid_checkpoints(tmp_path)
-    assert [c.validation for c in found] == [{"bleu": 3.0, "nll": 2.0}, {"bleu": 4.0, "nll": 1.0}]
+    assert [c.state["metrics"] for c in found] == [
+        {"bleu": 3.0, "nll": 2.0},
+        {"bleu": 4.0, "nll": 1.0},
+    ]
 
 
 def test_a_model_without_a_checkpoint_is_not_replaced(tmp_path: Path) -> None:
