@@ -1,7 +1,9 @@
 """Several ranks train as one process does: same gradients, same losses, same end."""
 
 import json
+import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -11,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.forked_ranks import run_ranks
 from support.losses import mean_losses
 from support.stores import random_store
 from support.training_runs import MT_TRAIN, checkpoints, records, start
+from torch.multiprocessing.spawn import start_processes
 
 from transformer_mt.batch import IGNORE_INDEX
 from transformer_mt.config import ModelConfig, OptimizerConfig
@@ -76,8 +78,12 @@ def tensors(rank: int) -> dict[str, torch.Tensor]:
     }
 
 
-def work_together(folder: Path) -> None:
+def work_together(rank: int, size: int, port: int, folder: Path) -> None:
     """The work of each rank in the tests below; writes its results to files of its own."""
+    os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}  # as torchrun does
+    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size))
+    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    torch.set_num_threads(1)
     with join(CPU) as world:
         collectives = {
             "size": world.size,
@@ -107,7 +113,10 @@ def work_together(folder: Path) -> None:
 def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The reports of ranks that worked together, in the order of ranks."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    run_ranks(request.param, work_together, folder)
+    with socket.create_server(("localhost", 0)) as probe:
+        port = probe.getsockname()[1]
+    arguments = request.param, port, folder
+    start_processes(work_together, arguments, nprocs=request.param, start_method="fork")
     reports = sorted(folder.glob("*.json"))
     assert len(reports) == request.param
     return reports
