@@ -30,9 +30,9 @@ def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:
     ]
 
 
-def make_tokenizer(folder: Path, normalization: str = "identity", **more: Any) -> Tokenizer:
-    config = TokenizerConfig(**{"vocab_size": 330, "normalization": normalization, **more})
-    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), config))
+def make_tokenizer(folder: Path, **config: Any) -> Tokenizer:
+    settings = TokenizerConfig(**{"vocab_size": 330, **config})
+    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), settings))
     return Tokenizer(folder / "m")
 
 

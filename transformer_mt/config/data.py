@@ -73,13 +73,12 @@ class DataConfig(Checked, prefix="data."):
     """Validation sources, for loss, perplexity, BLEU and chrF2."""
     test: list[SourceConfig] = field(default_factory=list)
     """Test sources, scored once at the end. The list may be empty."""
-    valid_pairs: int | float | None = number(None, above=0)
-    """Take this many validation pairs out of the training sources, instead of ``valid``. A number,
-    such as ``2000``, or a share below 1, such as ``0.01``. They are chosen at random, by a hash of
-    each pair, from those that pass the filters. No training pair has one of their sides; case,
-    spaces and punctuation are ignored (``cleaning.drop_held_out`` is on). The run folder has them
-    as text, such as ``data/valid.en``."""
-    test_pairs: int | float | None = number(None, above=0)
+    valid_pairs: int | None = number(None, at_least=1)
+    """Take this many validation pairs out of the training sources, instead of ``valid``. They are
+    chosen at random, by a hash of each pair, from those that pass the filters. No training pair has
+    one of their sides; case, spaces and punctuation are ignored (``cleaning.drop_held_out`` is on).
+    The run folder has them as text, such as ``data/valid.en``."""
+    test_pairs: int | None = number(None, at_least=1)
     """Take this many test pairs out of the training sources, instead of ``test``, as
     ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
@@ -142,13 +141,8 @@ class DataConfig(Checked, prefix="data."):
     def _check_held_out(self) -> None:
         """Checks ``valid_pairs`` and ``test_pairs``; with one, ``drop_held_out`` is on."""
         for part in ("valid", "test"):
-            size = getattr(self, f"{part}_pairs")
-            if size is None:
+            if getattr(self, f"{part}_pairs") is None:
                 continue
-            require(
-                size < 1 or size == int(size),
-                f"data.{part}_pairs={size} must be a whole number, or a share below 1",
-            )
             require(
                 not getattr(self, part),
                 f"data.{part}_pairs takes pairs out of data.train, and data.{part} names other "
@@ -189,11 +183,6 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     character_coverage: float = number(1.0, at_least=0.98, at_most=1)  # as SentencePiece
     """Share of characters that become pieces. All others are spelled in bytes; 0.98 to 1. 0.9995
     suits languages of thousands of characters, such as Chinese, Japanese and Korean."""
-    byte_fallback: bool = True
-    """Encode unknown characters as UTF-8 bytes, not as ``<unk>``."""
-    normalization: str = one_of("identity", "nmt_nfkc", "nfkc", "nfkc_cf")
-    """Let SentencePiece keep all characters (identity), or rewrite some by one of its rules.
-    ``identity`` only merges runs of spaces; ``nmt_nfkc`` is SentencePiece's default."""
     path: str | None = None
     """Use an existing SentencePiece model, or a folder with one per language (``source.spm`` and
     ``target.spm``). null: train one."""

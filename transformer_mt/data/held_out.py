@@ -37,19 +37,18 @@ Sets = Mapping[str, Collection[Pair]]
 """Pairs of the sets to be held out, ``test`` before ``valid``."""
 
 
-def sizes(data: DataConfig) -> dict[str, float]:
-    """Size of each set that is taken out of the training sources: a number of pairs, or a share."""
+def sizes(data: DataConfig) -> dict[str, int]:
+    """Number of pairs of each set that is taken out of the training sources."""
     given = {"test": data.test_pairs, "valid": data.valid_pairs}
     return {part: size for part, size in given.items() if size is not None}
 
 
 class _FirstPairs:
-    """The pairs of smallest hash: a number of them, or those of a share of all hashes."""
+    """The pairs of smallest hash."""
 
-    def __init__(self, part: str, size: float):
-        self._part = part
-        self._number = None if size < 1 else int(_CANDIDATES_PER_PAIR * size)
-        self._end = int(min(size, 1) * 2**64)  # the hashes are below this
+    def __init__(self, part: str, number: int):
+        self._part, self._number = part, number
+        self._end = 2**64  # the hashes are below this
         self._pairs: dict[int, Pair] = {}
 
     def position(self, pair: Pair) -> int | None:
@@ -60,7 +59,7 @@ class _FirstPairs:
     def add(self, position: int, pair: Pair) -> None:
         """Adds a pair; now and then, those beyond the number are dropped."""
         self._pairs[position] = pair
-        if self._number is not None and len(self._pairs) > 2 * self._number:
+        if len(self._pairs) > 2 * self._number:
             self._end = sorted(self._pairs)[self._number]
             self._pairs = {p: pair for p, pair in self._pairs.items() if p < self._end}
 
@@ -75,7 +74,7 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
     Candidates pass the filters of text, and have letters or digits on both sides: a side without
     has no hash, by which to find it in the training text.
     """
-    sets = [_FirstPairs(part, size) for part, size in sizes(data).items()]
+    sets = [_FirstPairs(part, _CANDIDATES_PER_PAIR * size) for part, size in sizes(data).items()]
     of_source, done = cleaners(data, data.tags), 0
     for chunk in read_chunks(data, "read"):
         for pair in chunk.pairs:
@@ -84,12 +83,11 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
                 if position is not None and _is_suitable(pair, of_source[chunk.source]):
                     first.add(position, pair)
         done += len(chunk.pairs)
-    held_out = sum(size * done if size < 1 else size for size in sizes(data).values())
-    if held_out > _LARGEST_SHARE * done:
+    if sum(sizes(data).values()) > _LARGEST_SHARE * done:
         given = " and ".join(f"data.{part}_pairs={size}" for part, size in sizes(data).items())
         raise InputError(
             f"{given} would hold out more than {_LARGEST_SHARE:.0%} of the {done:,} pairs of "
-            "data.train: set fewer, or a share such as 0.05"
+            "data.train: set fewer"
         )
     content = {part: first.in_order() for part, first in zip(sizes(data), sets, strict=True)}
     files.write_json(folder / _FILE, content)
@@ -126,9 +124,9 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str
                 taken |= hashes
             if len(chosen[part]) == size:
                 break
-        if len(chosen[part]) < max(size, 1) and (size >= 1 or not chosen[part]):
+        if len(chosen[part]) < size:
             raise InputError(
-                f"data.{part}_pairs={size:g}: data.train has only {len(chosen[part]):,} suitable "
+                f"data.{part}_pairs={size}: data.train has only {len(chosen[part]):,} suitable "
                 f"pairs among the {len(candidates[part]):,} drawn: set fewer, or change "
                 "data.cleaning"
             )

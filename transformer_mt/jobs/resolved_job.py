@@ -31,8 +31,8 @@ def resolved(job: TrainJob) -> TrainJob:
     require(bool(data.train), message, UsageError)
     require(
         bool(data.valid) or data.valid_pairs is not None,
-        "data.valid has no sources: name some, or set data.valid_pairs=2000, or a share such as "
-        "0.05, to take pairs out of data.train; mt-train --help shows examples",
+        "data.valid has no sources: name some, or set data.valid_pairs=2000, to take pairs out of "
+        "data.train; mt-train --help shows examples",
         UsageError,
     )
     job = _with_absolute_paths(job)

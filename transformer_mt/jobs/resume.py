@@ -49,8 +49,6 @@ _OF_VOCABULARY = (
     "tokenizer.type",
     "tokenizer.vocab_size",
     "tokenizer.character_coverage",
-    "tokenizer.byte_fallback",
-    "tokenizer.normalization",
 )
 """Settings that follow from a given vocabulary, whose content is checked."""
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.documents import Capitals
-from support.tokenizers import small_tokenizer
+from support.tokenizers import options_of_others, small_tokenizer
 
 from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
 from transformer_mt.contrib.documents.tag_placement import restore_markup
@@ -193,7 +193,8 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
 def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> None:
     """Otherwise the alignment, which is between words that the model reads, is off by one."""
     inner = Recorder()
-    inner.tokenizer = small_tokenizer(tmp_path / "model", normalization="nmt_nfkc")
+    with options_of_others(normalization_rule_name="nmt_nfkc"):
+        inner.tokenizer = small_tokenizer(tmp_path / "model")
     MarkupTranslator(inner).translate_nbest(["it´s a\u200bb <b>c</b>"], 1)
     ((line,), _) = inner.calls[-1]
     (ids,) = inner.tokenizer.encode([line])

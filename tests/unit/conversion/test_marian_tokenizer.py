@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.model_folders import JOB
 from support.models import make_tokenizer, random_lines
+from support.tokenizers import options_of_others
 
 from transformer_mt import run_layout
 from transformer_mt.config import SearchConfig
@@ -24,7 +25,8 @@ ODD_LINES = [
 @pytest.mark.parametrize("kind", [{"type": "bpe"}, {"type": "unigram", "vocab_size": 310}])
 def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
     transformers = pytest.importorskip("transformers")
-    tokenizer = make_tokenizer(tmp_path, rule, **kind)
+    with options_of_others(normalization_rule_name=rule):
+        tokenizer = make_tokenizer(tmp_path, **kind)
     trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
     for name, content in tokenizer_files(tokenizer, trained).items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")

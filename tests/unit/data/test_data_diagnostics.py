@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 from support.stores import store_of
 from support.tokenizers import WORDS as GERMAN
-from support.tokenizers import small_tokenizer
+from support.tokenizers import options_of_others, small_tokenizer
 
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.store.token_store import TokenStore
@@ -66,11 +66,12 @@ def test_suspicious_data_give_one_warning_and_others_none(
     assert sampled == [warning for warning in warnings if warning.startswith(SWAPPED)]
 
 
-@pytest.mark.parametrize("settings", [{}, {"byte_fallback": False, "vocab_size": 34}])
+@pytest.mark.parametrize(("byte_fallback", "size"), [(True, 290), (False, 34)])
 def test_text_in_a_script_that_the_vocabulary_lacks(
-    tmp_path: Path, settings: dict[str, object]
+    tmp_path: Path, byte_fallback: bool, size: int
 ) -> None:
-    tokenizer = small_tokenizer(tmp_path / "model", **settings)
+    with options_of_others(byte_fallback=byte_fallback):
+        tokenizer = small_tokenizer(tmp_path / "model", vocab_size=size)
 
     def warnings(pairs: list[Pair]) -> list[str]:
         store = store_of(map(tokenizer.encode, pairs))

@@ -19,6 +19,7 @@ from support.models import (
     uncached,
 )
 from support.search_tables import reference_search
+from support.tokenizers import options_of_others
 
 from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
 from transformer_mt.config.translate import search_settings
@@ -122,7 +123,8 @@ def test_blank_lines_do_not_reach_the_model(
 ) -> None:
     asked = Mock(side_effect=AssertionError("the model was asked"))
     monkeypatch.setattr(Transformer, "init_decoder_state", asked)
-    tokenizer = make_tokenizer(tmp_path, normalization)
+    with options_of_others(normalization_rule_name=normalization):
+        tokenizer = make_tokenizer(tmp_path)
     lines = [*BLANK, "\u200b\ufeff", "\x01"]
     if normalization == "nmt_nfkc":
         assert not tokenizer.encode([DROPPED])[0]
@@ -245,7 +247,8 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
     assert [len(found) for found in sampling.translate_nbest(["the dog"], 3)] == [3]
     with pytest.raises(TypeError, match="text 2 is of type float, not str: nan"):
         make().translate(["a", float("nan")])  # type: ignore[list-item]
-    no_bytes = make_tokenizer(tmp_path, byte_fallback=False, vocab_size=80)
+    with options_of_others(byte_fallback=False):
+        no_bytes = make_tokenizer(tmp_path, vocab_size=80)
     lacking = make_translator(random_model(), no_bytes, DecodeConfig())
     with pytest.raises(InputError, match="characters that are not in this model's vocabulary"):
         lacking.translate_nbest(["the dog"], 1, prefixes=["☃"])

@@ -8,7 +8,6 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import sentencepiece as spm
 
 from transformer_mt import files
-from transformer_mt.config import TokenizerConfig
 from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
@@ -132,7 +130,7 @@ class Tokenizer:
 
     def normalize(self, line: str) -> str:
         """A source line as the model reads it: without the marks that its training text did not
-        have, and after the model's own normalisation (``tokenizer.normalization``).
+        have, and after the model's own normalisation, if it is of another program.
         """
         text: str = self._sp.normalize(self.without_unknown_marks(line))
         return text.replace("▁", " ")
@@ -229,22 +227,16 @@ def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
 def vocabulary_settings(vocabulary: Path) -> dict[str, Any]:
     """How SentencePiece trained a vocabulary (its source side): fields of ``TokenizerConfig``.
 
-    A type or a normalisation for which ``TokenizerConfig`` has no name is left out.
+    A type for which ``TokenizerConfig`` has no name is left out.
     """
     from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
     content = vocabulary_files(vocabulary)[0].read_bytes()
-    proto = sentencepiece_proto.ModelProto.FromString(content)  # type: ignore[attr-defined]
-    spec = proto.trainer_spec
-    settings: dict[str, Any] = {
-        "type": spec.ModelType.Name(spec.model_type).lower(),
-        # A float of 32 bits, and of other programs perhaps below what we accept.
-        "character_coverage": max(0.98, round(spec.character_coverage, 6)),
-        "byte_fallback": spec.byte_fallback,
-        "normalization": proto.normalizer_spec.name,
-    }
-    names = {field.name: field.metadata.get("names") for field in fields(TokenizerConfig)}
-    return {key: value for key, value in settings.items() if value in (names[key] or [value])}
+    spec = sentencepiece_proto.ModelProto.FromString(content).trainer_spec  # type: ignore[attr-defined]
+    # A float of 32 bits, and of other programs perhaps below what we accept.
+    settings = {"character_coverage": max(0.98, round(spec.character_coverage, 6))}
+    kind = spec.ModelType.Name(spec.model_type).lower()
+    return settings | ({"type": kind} if kind in ("bpe", "unigram") else {})
 
 
 def vocabulary_checksum(vocabulary: Path) -> str:

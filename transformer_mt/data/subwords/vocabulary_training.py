@@ -37,7 +37,7 @@ def train_tokenizer(
         tags: Symbols to reserve; text never contains them.
 
     Returns:
-        The serialised SentencePiece model, its normalisation rule included.
+        The serialised SentencePiece model.
     """
     model = io.BytesIO()
     try:
@@ -47,8 +47,8 @@ def train_tokenizer(
             model_type=config.type,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback,
-            normalization_rule_name=config.normalization,
+            byte_fallback=True,  # a character that is no piece is spelled in bytes, not lost
+            normalization_rule_name="identity",  # data.normalization does it
             shuffle_input_sentence=False,
             pad_id=PAD,
             unk_id=UNK,
