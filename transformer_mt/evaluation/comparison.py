@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
@@ -55,6 +55,14 @@ class TestSet:
         """``lines_by_length`` of the sources without tags, or else of the first references."""
         lines = [text for _, text in self.split_source()]
         return lines_by_length(lines or next(iter(self.references.values())))
+
+    def select(self, lines: Sequence[int]) -> "TestSet":
+        """Some of the lines, without their tags."""
+        source = self.split_source()
+        references = {name: [texts[i] for i in lines] for name, texts in self.references.items()}
+        return TestSet(
+            references=references, source=[source[i][1] for i in lines] if source else None
+        )
 
     def split_source(self) -> list[tuple[str, str]]:
         """The tag of each source line, or "", and its text."""
@@ -144,102 +152,75 @@ def evaluate_systems(
         InputError: The numbers of lines differ, there is nothing to score, or a metric is not
             available here.
     """
+    evaluated = []
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.references})
-    evaluated = [
-        System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[])
-        for name, hypotheses in systems.items()
-    ]
-    groups = list(_groups(evaluated, test, settings))
+        evaluated.append(System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[]))
+    groups = {"": list(range(len(evaluated[0].hypotheses)))}
+    if test.source is not None:
+        groups = lines_by_tag(test.source, test.tags)
     words = not {"bleu", "ter"}.isdisjoint(settings.names)
-    for group in groups:
-        for metric in group.settings.names:
-            for system, score in zip(evaluated, _scores(group, metric), strict=True):
-                system.scores.append(score)
-        for length, part in group.by_length() if settings.by_length else ():
-            for metric in group.settings.names:
-                for system, score in zip(evaluated, _scores(part, metric), strict=True):
-                    system.by_length.append(replace(score, length=length))
-        about = "" if len(groups) == 1 and not group.tag else f"{group.tag or 'no tag'}: "
-        for system, (_, lines) in zip(evaluated, group.systems, strict=True):
+    for tag, lines in groups.items():
+        part = test.select(lines)
+        language = test.languages.get(tag, ("", settings.tgt_lang))[1]
+        own = replace(settings, tgt_lang=language)
+        for scores in _scores(evaluated, test, lines, own):
+            for system, score in zip(evaluated, scores, strict=True):
+                system.scores.append(replace(score, tag=tag))
+        unit, lengths = part.by_length() if settings.by_length else ("", {})
+        for length, places in lengths.items():
+            chosen = [lines[i] for i in places]
+            for scores in _scores(evaluated, test, chosen, replace(own, bootstrap=0)):
+                for system, score in zip(evaluated, scores, strict=True):
+                    system.by_length.append(replace(score, tag=tag, length=f"{length} {unit}"))
+        about = "" if len(groups) == 1 and not tag else f"{tag or 'no tag'}: "
+        references = list(part.references.values())
+        for system in evaluated:
+            translations = [system.hypotheses[i] for i in lines]
             messages = diagnose(
-                lines,
-                group.references,
-                group.source,
-                tgt_lang=group.settings.tgt_lang,
-                words=words,
+                translations, references, part.source, tgt_lang=language, words=words
             )
             system.diagnostics.extend(about + message for message in messages)
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
-class _Group(NamedTuple):
-    """The lines of a test set that have the same tag."""
-
-    tag: str
-    systems: list[tuple[str, list[str]]]
-    """Name and translations of each system."""
-    references: list[list[str]]
-    source: list[str] | None
-    settings: ScoreSettings
-    """With the target language of the tag."""
-
-    def by_length(self) -> "Iterator[tuple[str, _Group]]":
-        """The lines of each length, without tests; of the source or, if unknown, the reference."""
-        unit, groups = lines_by_length(self.source or self.references[0])
-        for length, lines in groups.items():
-            yield (
-                f"{length} {unit}",
-                self._replace(
-                    systems=[(name, [texts[i] for i in lines]) for name, texts in self.systems],
-                    references=[[texts[i] for i in lines] for texts in self.references],
-                    settings=replace(self.settings, bootstrap=0),
-                ),
-            )
+def _scores(
+    systems: Sequence[System], test: TestSet, lines: Sequence[int], settings: ScoreSettings
+) -> Iterator[list[Score]]:
+    """For each metric, the scores of all systems on some of the lines."""
+    references = [[texts[i] for i in lines] for texts in test.references.values()]
+    named = [(s.name, [s.hypotheses[i] for i in lines]) for s in systems]
+    for name in settings.names:
+        metric = settings.metric(name)
+        scores = [make_score(metric, hypotheses, references) for _, hypotheses in named]
+        if settings.bootstrap:
+            # It gives intervals, also for one system, and unlike sacreBLEU's ``--confidence`` also
+            # where no n-gram matches.
+            paired: Any = PairedTest(named, {name: metric}, references, "bs", settings.bootstrap)  # type: ignore[arg-type]
+            scores = _compared(scores, *paired())
+        yield scores
 
 
-def _groups(systems: Sequence[System], test: TestSet, settings: ScoreSettings) -> Iterator[_Group]:
-    sets, source = list(test.references.values()), test.source
-    groups = {"": range(len(sets[0]))} if source is None else lines_by_tag(source, test.tags)
-    for tag, lines in groups.items():
-        yield _Group(
-            tag,
-            [(system.name, [system.hypotheses[i] for i in lines]) for system in systems],
-            [[text[i] for i in lines] for text in sets],
-            None if source is None else [split_tag(source[i], test.tags)[1] for i in lines],
-            replace(settings, tgt_lang=test.languages.get(tag, ("", settings.tgt_lang))[1]),
-        )
-
-
-def _scores(group: _Group, name: str) -> list[Score]:
-    """Scores of all systems by one metric; with resamples, each is compared with the first.
+def _compared(
+    scores: Sequence[Score], signatures: Mapping[str, Any], outcome: Mapping[str, Any]
+) -> list[Score]:
+    """Scores with intervals and, but for the first, their comparison with it.
 
     The p-values are sacreBLEU's, but for equal scores, where p is 1: sacreBLEU counts the resamples
     whose difference is greater than the observed one, and reports p = 0.001 for identical systems.
     """
-    settings = group.settings
-    metric = settings.metric(name)
-    scores = [
-        make_score(metric, lines, group.references, tag=group.tag) for _, lines in group.systems
-    ]
-    if not settings.bootstrap:
-        return scores
-    # It gives intervals, also for one system, and unlike sacreBLEU's ``--confidence`` also where no
-    # n-gram matches.
-    named: list[Any] = group.systems
-    test = PairedTest(named, {name: metric}, group.references, "bs", settings.bootstrap)
-    signatures, outcome = test()
-    ((called, signature),) = signatures.items()
-    results: list[Any] = outcome[called]
-    for i, result in enumerate(results):
-        scores[i] = replace(
-            scores[i],
-            signature=signature.format(),
-            mean=float(result.mean),
-            confidence=float(result.ci),
+    ((name, signature),) = signatures.items()
+    compared = list[Score]()
+    for score, result in zip(scores, outcome[name], strict=True):
+        difference = score.score - scores[0].score if compared else None
+        compared.append(
+            replace(
+                score,
+                signature=signature.format(),
+                mean=float(result.mean),
+                confidence=float(result.ci),
+                difference=difference,
+                p_bootstrap=1.0 if difference == 0 else result.p_value,
+            )
         )
-        if i > 0:
-            difference = scores[i].score - scores[0].score
-            p = result.p_value if difference else 1.0
-            scores[i] = replace(scores[i], difference=difference, p_bootstrap=p)
-    return scores
+    return compared

@@ -2,31 +2,25 @@
 
 import json
 import os
-import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from tabulate import MIN_PADDING, tabulate
+from tabulate import tabulate
 
 from transformer_mt.evaluation import scores
 from transformer_mt.evaluation.comparison import Evaluation, System
 from transformer_mt.evaluation.scores import SIGNIFICANT, Score, format_segments
 
-_WIDTH = 80
-_COLUMNS = 4
-"""Metrics side by side, as many as fit the width; any others make another table."""
-_HEADER = 10
-"""Maximum width of a header, which makes no column wider than ``31.85 ± 0.88`` is."""
+_NAME, _HEADER = 12, 10
+"""Maximum widths of the first column and of other headers: four metrics fit 80 columns."""
 
 
 def to_text(evaluation: Evaluation) -> str:
-    """A list of the scores of one system, or a table of several, for an 80-column terminal."""
+    """A list of the scores of one system, or a table of several; and their scores by length."""
     systems, settings = evaluation.systems, evaluation.settings
     if len(systems) > 1:
-        metrics = range(len(systems[0].scores))
-        blocks = [_table(evaluation, metrics[i : i + _COLUMNS]) for i in metrics[::_COLUMNS]]
-        lines = [*blocks, *_notes(evaluation), *signatures(systems[0].scores)]
+        lines = [_comparison(systems), *_notes(evaluation), *_signatures(systems[0].scores)]
     else:
         lines = [scores.to_text(systems[0].scores), *_interval_note(evaluation)]
     return "\n".join([*lines, *map(_length_table, systems)] if settings.by_length else lines)
@@ -49,47 +43,32 @@ def to_json(evaluation: Evaluation) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False)
 
 
-def _table(evaluation: Evaluation, metrics: range) -> str:
-    systems = evaluation.systems
-    columns = [[_cell(system.scores[i]) for system in systems] for i in metrics]
-    names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
-    headers = [textwrap.fill(systems[0].scores[i].name, _HEADER) for i in metrics]
-    widths = [
-        max(_width(header) + MIN_PADDING, *map(_width, column))
-        for header, column in zip(headers, columns, strict=True)
-    ]
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return tabulate(
-        list(zip(names, *columns, strict=True)),
-        headers=["System", *headers],
+        rows,
+        headers=headers,
         tablefmt="fancy_grid",
-        maxcolwidths=[_WIDTH - len("│  │") - sum(width + len("  │") for width in widths)],
+        maxcolwidths=[_NAME],
+        maxheadercolwidths=[_NAME, *[_HEADER] * (len(headers) - 1)],
         disable_numparse=True,
     )
+
+
+def _comparison(systems: Sequence[System]) -> str:
+    """A row for each system."""
+    names = [f"{systems[0].name} (baseline)", *(system.name for system in systems[1:])]
+    rows = [[name, *map(_cell, system.scores)] for name, system in zip(names, systems, strict=True)]
+    return _table(["System", *(score.name for score in systems[0].scores)], rows)
 
 
 def _length_table(system: System) -> str:
-    """The scores of one system by length: a line for each length, or for each tag and length."""
-    rows = groupby(system.by_length, key=lambda score: f"{score.tag} {score.length}".strip())
-    content = [(length, list(own)) for length, own in rows]
-    return tabulate(
-        [
-            [length, own[0].segments, *(f"{score.score:.{score.decimals}f}" for score in own)]
-            for length, own in content
-        ],
-        headers=[
-            system.name,
-            "lines",
-            *(textwrap.fill(score.name, _HEADER) for score in content[0][1]),
-        ],
-        colalign=("left", *["right"] * (1 + len(content[0][1]))),
-        tablefmt="fancy_grid",
-        maxcolwidths=[_HEADER * 2],
-        disable_numparse=True,
+    """A row for each length, or for each tag and length."""
+    groups = groupby(system.by_length, key=lambda score: f"{score.tag} {score.length}".strip())
+    rows = [(length, [*scores]) for length, scores in groups]
+    return _table(
+        [system.name, "lines", *(score.name for score in rows[0][1])],
+        [[length, f"{own[0].segments:,}", *map(_cell, own)] for length, own in rows],
     )
-
-
-def _width(text: str) -> int:
-    return max(map(len, text.split("\n")))
 
 
 def _cell(score: Score) -> str:
@@ -118,8 +97,7 @@ def _interval_note(evaluation: Evaluation) -> Iterator[str]:
         yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}"
 
 
-def signatures(items: Sequence[Score]) -> Iterator[str]:
-    """The lines below a table that give the signature of each metric."""
+def _signatures(items: Sequence[Score]) -> Iterator[str]:
     yield "Signatures:"
     for score in items:
         yield score.name

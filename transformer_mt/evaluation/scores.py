@@ -89,16 +89,13 @@ class Score:
         return row
 
 
-def make_score(
-    metric: Metric, hypotheses: Lines, references: Sequence[Lines], *, tag: str = ""
-) -> Score:
+def make_score(metric: Metric, hypotheses: Lines, references: Sequence[Lines]) -> Score:
     """The score of texts by a metric of ``make_metric``.
 
     Args:
         metric: The metric.
         hypotheses: Detokenised translations.
         references: One list per reference set, each as long as ``hypotheses``.
-        tag: The tag of their sources.
     """
     result = metric.corpus_score(hypotheses, references)
     signature = metric.get_signature().format()
@@ -107,7 +104,6 @@ def make_score(
         name=result.name,
         score=result.score,
         signature=signature,
-        tag=tag,
         segments=len(hypotheses),
         verbose=facts.get("verbose_score", ""),
     )

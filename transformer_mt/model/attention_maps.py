@@ -7,7 +7,6 @@ here from the inputs of the attention layers, captured by hooks, with the layers
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from threading import get_ident
 
 import torch
@@ -19,104 +18,66 @@ from transformer_mt.model.layers import CrossAttention, KeyValue, SelfAttention
 from transformer_mt.model.transformer import Transformer
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """Attention weights of every layer, fp32 on the CPU; each row is a query and sums to 1."""
-
-    encoder: list[Tensor]
-    """Encoder self-attention, [H, S, S] for each layer."""
-    decoder: list[Tensor]
-    """Decoder self-attention, [H, T, T] for each layer, lower triangular."""
-    cross: list[Tensor]
-    """Encoder–decoder attention, [H, T, S] for each layer."""
-    src: list[str]
-    """The S pieces that the encoder reads, with the end symbol."""
-    tgt: list[str]
-    """T + 1 pieces: the decoder reads all but the last, and predicts all but the first."""
-
-    def layers(self, kind: str) -> tuple[list[Tensor], list[str], list[str]]:
-        """Weights of all layers of one kind, with the pieces of its rows and columns.
-
-        A row of the decoder is named after the piece that it predicts, not the one that it reads:
-        the weights of a word are then in its own row.
-
-        Args:
-            kind: ``encoder``, ``decoder`` or ``cross``.
-        """
-        rows = self.src if kind == "encoder" else self.tgt[1:]
-        columns = self.tgt[:-1] if kind == "decoder" else self.src
-        return getattr(self, kind), rows, columns
-
-
 @torch.no_grad()
 def attention_maps(
-    model: Transformer,
-    src: Sequence[int],
-    tgt: Sequence[int],
-    src_pieces: Sequence[str],
-    tgt_pieces: Sequence[str],
-) -> AttentionMaps:
+    model: Transformer, src: Sequence[int], tgt_in: Sequence[int]
+) -> dict[str, list[Tensor]]:
     """Attention weights of all layers for one sentence pair.
 
     Args:
         model: In ``eval`` mode, on any device.
-        src: S token ids, with the end symbol.
-        tgt: T + 1 token ids, from the start symbol to the last one that is predicted.
-        src_pieces: Text of the source tokens.
-        tgt_pieces: Text of the target tokens.
+        src: The S token ids that the encoder reads.
+        tgt_in: The T token ids that the decoder reads.
+
+    Returns:
+        Weights in fp32 on the CPU, one tensor for each layer; each row is a query and sums to 1.
+        ``encoder``: its self-attention, [H, S, S]; ``decoder``: its own, [H, T, T], lower
+        triangular; ``cross``: the decoder's attention to the encoder's output, [H, T, S].
     """
     layers = [m for m in model.modules() if isinstance(m, SelfAttention | CrossAttention)]
-    captured = _queries_and_keys(model, layers, [src], [tgt[:-1]])
-    weights = [
-        _weights(query, key, model.config.num_heads, getattr(layer, "causal", False))
-        for layer, (query, key) in zip(layers, captured, strict=True)
-    ]
+    weights = [next(maps) for maps in layer_maps(model, layers, [src], [tgt_in])]
     decoder = weights[len(model.encoder) :]
-    return AttentionMaps(
-        encoder=weights[: len(model.encoder)],
-        decoder=decoder[::2],
-        cross=decoder[1::2],
-        src=list(src_pieces),
-        tgt=list(tgt_pieces),
-    )
+    encoder = weights[: len(model.encoder)]
+    return {"encoder": encoder, "decoder": decoder[::2], "cross": decoder[1::2]}
 
 
 @torch.no_grad()
-def cross_attention_maps(
-    model: Transformer, layer: int, src: Sequence[Sequence[int]], tgt_in: Sequence[Sequence[int]]
-) -> Iterator[Tensor]:
-    """Encoder–decoder attention weights of one decoder layer for a batch of sentence pairs.
-
-    ``src`` and ``tgt_in`` are what encoder and decoder read; the model is in ``eval`` mode.
-
-    Returns:
-        [H, T, S] of each pair, fp32 on the CPU, computed lazily to save memory.
-    """
-    attention = model.decoder[layer].get_submodule("cross_attention")
-    ((queries, keys),) = _queries_and_keys(model, [attention], src, tgt_in)
-    pairs = zip(queries.split(list(map(len, tgt_in))), keys.split(list(map(len, src))), strict=True)
-    return (_weights(query, key, model.config.num_heads, causal=False) for query, key in pairs)
-
-
-def _queries_and_keys(
+def layer_maps(
     model: Transformer,
     layers: Sequence[nn.Module],
     src: Sequence[Sequence[int]],
     tgt_in: Sequence[Sequence[int]],
-) -> list[tuple[Tensor, Tensor]]:
-    """Packed queries [N, H·K] and keys [M, H·K] of attention layers, in the order they run."""
-    captured: list[tuple[Tensor, Tensor]] = []
+) -> list[Iterator[Tensor]]:
+    """Attention weights of some layers, in the order they run, for a batch of sentence pairs.
+
+    Each is computed when it is asked for, to save memory.
+
+    Args:
+        model: In ``eval`` mode, on any device.
+        layers: Attention layers of the model.
+        src: What the encoder reads.
+        tgt_in: What the decoder reads.
+
+    Returns:
+        For each layer the weights [H, T, S] of each pair, fp32 on the CPU.
+    """
+    captured: list[Iterator[Tensor]] = []
+    src_lengths, tgt_lengths = list(map(len, src)), list(map(len, tgt_in))
     thread = get_ident()
 
     def capture(layer: nn.Module, inputs: tuple[Tensor, object, KeyValue, object]) -> None:
         if get_ident() != thread:  # which may translate with the same model
             return
+        causal, queries, keys = False, tgt_lengths, src_lengths
         if isinstance(layer, SelfAttention):
             query, key, _ = layer.qkv_proj(inputs[0]).split(layer.sizes, dim=-1)
+            causal = layer.causal
+            queries = keys = tgt_lengths if causal else src_lengths
         else:
             assert isinstance(layer, CrossAttention)
             query, key = layer.q_proj(inputs[0]), inputs[2][0]
-        captured.append((query.cpu(), key.cpu()))
+        pairs = zip(query.cpu().split(queries), key.cpu().split(keys), strict=True)
+        captured.append(_weights(*pair, model.config.num_heads, causal) for pair in pairs)
 
     hooks = [layer.register_forward_pre_hook(capture) for layer in layers]
     try:

@@ -86,8 +86,19 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
         raise InputError("the sentence is too long for this model: use a shorter one")
     ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
     tgt = [ids[piece] for piece in best.pieces[:-1]]  # without the end symbol
-    maps = engine.attention_maps(src, tgt, tokenizer)
-    kinds = [Weights(name, axis, *maps.layers(kind)) for kind, (name, axis) in _KINDS.items()]
+    maps, read, written = engine.attention_maps(src, tgt, tokenizer)
+    kinds = [
+        # A row of the decoder is named after the piece that it predicts, not the one that it reads:
+        # the weights of a word are then in its own row.
+        Weights(
+            name,
+            axis,
+            maps[kind],
+            read if kind == "encoder" else written[1:],
+            written[:-1] if kind == "decoder" else read,
+        )
+        for kind, (name, axis) in _KINDS.items()
+    ]
     return Attention(sentence, best.text, kinds)
 
 

@@ -27,7 +27,7 @@ from transformer_mt.decode.search.sampling import sample
 from transformer_mt.decode.search.step_function import ConstrainedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.model.attention_maps import AttentionMaps, attention_maps, cross_attention_maps
+from transformer_mt.model.attention_maps import attention_maps, layer_maps
 from transformer_mt.model.transformer import Transformer, for_inference
 
 _LOGIT_ROWS = 1024
@@ -196,14 +196,18 @@ class TorchEngine:
 
     def attention_maps(
         self, source: Sequence[int], target: Sequence[int], tokenizer: Tokenizer
-    ) -> AttentionMaps:
+    ) -> tuple[dict[str, list[Tensor]], list[str], list[str]]:
         """The first model's attention weights for a sentence and its translation, as token ids.
 
         Neither has an end symbol; ``tokenizer`` is the model's.
+
+        Returns:
+            The weights (``model.attention_maps``); the S pieces that the encoder reads; and T + 1
+            pieces, of which the decoder reads all but the last and predicts all but the first.
         """
         src, tgt = [*source, EOS], [BOS, *target, EOS]
-        pieces = tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
-        return attention_maps(self.models[0], src, tgt, *pieces)
+        maps = attention_maps(self.models[0], src, tgt[:-1])
+        return maps, tokenizer.pieces(src), tokenizer.tgt.pieces(tgt)
 
 
 def map_batches(
@@ -252,12 +256,9 @@ def soft_alignment(model: Transformer, pairs: Sequence[TokenPair]) -> list[Tenso
     words; other layers agreed less often, and the step that reads the token, which Chen et al. 2020
     prefer, rarely. Attention to the end symbol of the source is left out.
     """
-    maps = cross_attention_maps(
-        model,
-        max(len(model.decoder) - 2, 0),
-        [[*source, EOS] for source, _ in pairs],
-        [[BOS, *target] for _, target in pairs],
-    )
+    layer = model.decoder[max(len(model.decoder) - 2, 0)].get_submodule("cross_attention")
+    sources = [[*source, EOS] for source, _ in pairs]
+    (maps,) = layer_maps(model, [layer], sources, [[BOS, *target] for _, target in pairs])
     return [weights.mean(0)[:-1, :-1] for weights in maps]
 
 

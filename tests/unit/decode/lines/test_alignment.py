@@ -40,7 +40,7 @@ def test_soft_alignment_uses_the_last_layer_but_one(layers: int, chosen: int) ->
     found = soft_alignment(model, pairs)
     for weights, (source, target) in zip(found, pairs, strict=True):
         assert weights.shape == (len(target), len(source))
-        maps = attention_maps(model, [*source, EOS], [BOS, *target, EOS], [], []).cross[chosen]
+        maps = attention_maps(model, [*source, EOS], [BOS, *target])["cross"][chosen]
         for t in range(len(target)):
             for s in range(len(source)):  # in the step that says t, which is read in the next
                 assert weights[t, s].item() == pytest.approx(maps[:, t, s].mean().item())
