@@ -11,6 +11,7 @@ import pytest
 from support.errors import input_error
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_model
 from support.models import model_that_ends, random_lines
+from support.tokenizers import options_of_others
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
@@ -71,7 +72,6 @@ def job(**changes: Any) -> TrainJob:
     ("trained", "message"),
     [
         (job(data={"normalization": "nfc"}), r"needs data\.normalization=nfc"),
-        (job(tokenizer={"normalization": "nfkc"}), r"needs tokenizer\.normalization=nfkc"),
         (
             job(tokenizer={"joint": False}, model={"tied_embeddings": "none"}),
             r"needs tokenizer\.joint=false",
@@ -83,6 +83,15 @@ def test_what_tokenizer_json_lacks_is_refused(
 ) -> None:
     write_model(tmp_path / "model", trained)
     with input_error(message):
+        export(tmp_path / "model", tmp_path / "out")
+
+
+def test_the_normalisation_of_another_program_s_vocabulary_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", job())
+    with options_of_others(normalization_rule_name="nfkc"):
+        content = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
+    (tmp_path / "model" / run_layout.TOKENIZER).write_bytes(content)
+    with input_error("needs the normalisation of its vocabulary, which tokenizer.json does not"):
         export(tmp_path / "model", tmp_path / "out")
 
 

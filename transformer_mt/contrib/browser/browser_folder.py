@@ -23,18 +23,14 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     trained = source.trained
     needs = [f"tags such as {tag}" for tag in source.tags][:1]
     needs += ["tokenizer.joint=false"] * (not trained.tokenizer.joint)
-    for name, value, default in (
-        ("data", trained.data.normalization, "none"),
-        ("tokenizer", trained.tokenizer.normalization, "identity"),
-    ):
-        needs += [f"{name}.normalization={value}"] * (value != default)
+    normalization = trained.data.normalization
+    needs += [f"data.normalization={normalization}"] * (normalization != "none")
     if needs:
-        raise InputError(
-            f"format=browser: this model needs {needs[0]}, which tokenizer.json does not have; set "
-            "format=transformers, for Python"
-        )
+        raise _refusal(needs[0])
     kind = source.write("transformers", folder, None)
     pieces = SentencePieceProcessor(model_file=str(folder / _VOCABULARY))
+    if "ﬁ" not in pieces.normalize("ﬁ"):
+        raise _refusal("the normalisation of its vocabulary")
     for name in _REPLACED:
         (folder / name).unlink()
     path = folder / "tokenizer_config.json"
@@ -44,6 +40,13 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     return f"{kind} with tokenizer.json"
+
+
+def _refusal(need: str) -> InputError:
+    return InputError(
+        f"format=browser: this model needs {need}, which tokenizer.json does not have; set "
+        "format=transformers, for Python"
+    )
 
 
 def _tokenizer(pieces: SentencePieceProcessor, kind: str) -> dict[str, Any]:
