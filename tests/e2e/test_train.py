@@ -222,8 +222,8 @@ def test_files_of_others_in_the_folder_are_left_alone(copy: Path, train: Start) 
     others = [copy / name for name in names]
     unfinished = [
         copy / f"{name}.mt-tmp-0123abcd"
-        for name in (".config.yaml", "data/.cleaning.json", "checkpoints/.step_00000009",
-                     "checkpoints/step_00000040/.state.json")
+        for name in (".config.yaml", "data/.cleaning.json", ".curves.png",
+                     "checkpoints/.step_00000009", "checkpoints/step_00000040/.state.json")
     ]  # fmt: skip
     for path in (*others, *unfinished):
         path.parent.mkdir(exist_ok=True)
