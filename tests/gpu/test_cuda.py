@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ import torch.distributed as dist
 from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
 from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
@@ -297,20 +295,6 @@ def test_fp16_with_loss_scaling_learns_as_well_as_bf16(plan: BatchPlan) -> None:
     # An update or two may be skipped until the scale fits.
     assert curves[0][-1] == pytest.approx(curves[1][-1], rel=0.05)
     assert curves[0][-1] < curves[0][0] - 0.3
-
-
-def test_training_resumes_from_a_checkpoint(tmp_path: Path) -> None:
-    plan = BatchPlan(text(400), 1000, 1)
-    trained = model().to(GPU)
-    step = new_step(trained)
-    curve(step, plan, range(5), exact(600))
-    saved = ckpt.save_checkpoint(tmp_path, {"step": 5}, ckpt.snapshot(trained, step.state()))
-    expected = curve(step, plan, range(5, 10), exact(600))
-    other = model(seed=2).to(GPU)
-    other_step = new_step(other)
-    ckpt.restore(saved, other, other_step.state())
-    found = curve(other_step, plan, range(5, 10), exact(600))
-    assert found == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

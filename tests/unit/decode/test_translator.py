@@ -37,12 +37,6 @@ BLANK = ["", " ", "\t \t", "\r", "\u2028", "\x85", "\x0b\x0c", "\u00a0\u3000", "
 Make = Callable[..., Translator]
 
 
-def test_byte_order_marks_of_joined_files_change_no_translation(tokenizer: Tokenizer) -> None:
-    translator = make_translator(random_model(), tokenizer, DecodeConfig(max_extra_tokens=6))
-    expected = translator.translate_nbest(["the dog", "a fox"], 3)
-    assert translator.translate_nbest(["the dog", "\ufeffa fox\u200b"], 3) == expected
-
-
 @pytest.mark.parametrize("name", ["none", "nfc", "standard", "moses"])
 def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) -> None:
     # A raw line and the line that training reads, each written by hand.

@@ -167,13 +167,6 @@ def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_pa
             assert texts(data.tokenizer_model, side) == LINES[:20]
 
 
-def test_copies_are_divided_into_shards_as_other_pairs(tmp_path: Path) -> None:
-    kept = len(prepared_with(tmp_path).train)
-    corpus = prepared_with(tmp_path, copies=4, augment="standard", shard_pairs=kept).train
-    assert len(corpus.shards) == 4
-    assert len(corpus) == 4 * kept
-
-
 def test_the_vocabulary_is_learned_from_text_with_noise(tmp_path: Path) -> None:
     """Otherwise capitals would be spelled letter by letter, or here even in bytes."""
     clean, noisy = (prepared_with(tmp_path, augment=name) for name in ("none", "standard"))
