@@ -41,8 +41,6 @@ _UNUSUAL = {
     "one",
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
-    "nul": "line(s) contain NUL characters (the first: line {first:,})",
-    "space_mark": "line(s) contain ▁ (U+2581; the first: line {first:,}), which is read as a space",
     "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
     "empty": "line(s) with text have an empty translation (the first: line {first:,}){advice}",
     "short": "translation(s) have less than half of the tokens of their line, so text may be "
@@ -209,17 +207,14 @@ class LineProcessor:
             lines.append(content.decode(errors="replace"))
             if lines[-1].encode() != content:
                 stats.add("undecodable", number)
-            if b"\0" in content:
-                stats.add("nul", number)
-            if "▁" in lines[-1]:
-                stats.add("space_mark", number)
             if self._counts_several and _SEVERAL.search(lines[-1]):
                 stats.add("several", number)
-        translator = self._translator
+        translator, tagged = self._translator, lines
         cut_before, short_before = translator.cut_lines, translator.short_translations
-        tagged = translator.with_tag(lines, self._job.tag)
-        for i in translator.untagged(tagged):
-            stats.add("untagged", first_line + i)
+        if self._request.tokenizer.tags:
+            tagged = translator.with_tag(lines, self._job.tag)
+            for i in translator.untagged(tagged):
+                stats.add("untagged", first_line + i)
         output = bytearray()
         found = self._translate(tagged, first_line)
         for number, (line, translations) in enumerate(zip(lines, found, strict=True), first_line):

@@ -61,10 +61,7 @@ def translate(
         with ExitStack() as stack:
             lines = source or stack.enter_context(_open_input(job.input))
             output = Output(sink or stack.enter_context(_open_output(job.output)))
-            if source is None and _is_file(job.input):
-                chunks = _chunks(raw_lines(lines, name), processor.chunk_lines)
-            else:
-                chunks = _read_available(lines, name, processor.chunk_lines)
+            chunks = _read_available(lines, name, processor.chunk_lines)
             _translate_chunks(chunks, processor, output)
             stats = output.stats
     processor.log_input_stats(stats)

@@ -55,7 +55,7 @@ class UpperCase(LineProcessor):
         self.firsts.append(first_line)
         for number, line in enumerate(raw, first_line):
             if b"odd" in line:
-                stats.add("nul", number)
+                stats.add("undecodable", number)
         return b"".join(line.upper() + b"\n" for line in raw)
 
 
@@ -145,7 +145,7 @@ def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> No
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
     interrupt(files)
-    assert run(files, UpperCase()) == InputStats({"nul": 2}, {"nul": 7})
+    assert run(files, UpperCase()) == InputStats({"undecodable": 2}, {"undecodable": 7})
 
 
 def test_a_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
