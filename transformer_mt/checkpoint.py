@@ -3,9 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +120,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str,
     """
     for name, tensors in _live_tensors(model, optimizer_state).items():
         path = checkpoint.path / name
-        values = read_tensors(path, partial(_check_shapes, tensors, path))
+        values = read_tensors(path, tensors)
         for key, tensor in tensors.items():
             if key in values:
                 tensor.copy_(values[key])
@@ -146,23 +145,18 @@ def save_tensors(
         _write(tensors, temporary, {**(header or {}), "sha256": _tensors_digest(tensors)})
 
 
-def read_tensors(
-    path: Path, check: Callable[[dict[str, tuple[int, ...]]], None] | None = None
-) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, once ``check`` has accepted their names and shapes.
+def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, which must have the names and shapes of ``like``.
 
-    Raises:
-        InputError: The file is missing or damaged. Files of other programs have no checksum, and
-            are not verified.
+    Files of other programs have no checksum, and are not verified.
     """
     with reading(path, SafetensorError, remedy="copy it again"), safe_open(path, "pt") as file:
-        names = file.keys()
-        if check is not None:
-            check({name: tuple(file.get_slice(name).get_shape()) for name in names})
-        tensors = {name: file.get_tensor(name) for name in names}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         checksum = (file.metadata() or {}).get("sha256")
         if checksum is not None and checksum != _tensors_digest(tensors):
             raise ValueError(_WRONG_CHECKSUM)
+    if like is not None:
+        _check_shapes(like, path, tensors)
     return tensors
 
 
@@ -170,11 +164,8 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Copies the weights of a safetensors file into a model.
 
     A model on the device ``meta`` gets memory, of the CPU, once the file is known to fit it.
-
-    Raises:
-        InputError: The file is missing, damaged, or of a model of a different shape.
     """
-    tensors = read_tensors(path, partial(_check_shapes, model.state_dict(), path))
+    tensors = read_tensors(path, model.state_dict())
     if next(model.parameters()).is_meta:
         model.to_empty(device="cpu")
     model.load_state_dict(tensors)
@@ -187,10 +178,10 @@ def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snaps
     }
 
 
-def _check_shapes(
-    targets: dict[str, Tensor], path: Path, found: dict[str, tuple[int, ...]]
-) -> None:
-    expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
+def _check_shapes(targets: Mapping[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
+    expected, found = (
+        {name: tuple(tensor.shape) for name, tensor in each.items()} for each in (targets, tensors)
+    )
     differ = {name for name, _ in expected.items() ^ found.items()}
     differ -= {name for name in expected.keys() ^ found.keys() if name.startswith(_LOSS_SCALE)}
     if differ:
