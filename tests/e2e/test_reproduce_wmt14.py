@@ -9,11 +9,9 @@ import os
 import subprocess
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from support.paths import ROOT
-from support.sample import sample_pairs
+from support.sample import sample_pairs, write_wmt14
 from support.training_runs import BIN, MODEL
 
 SCRIPT = str(ROOT / "scripts/reproduce_wmt14")
@@ -25,17 +23,6 @@ TINY = [
     *("train.checkpoint_every=20", f"train.validate_every={UPDATES}"),
     *("schedule.warmup_steps=60", "decode.beam_size=1"),  # so that lines are not empty
 ]
-CARD = """---
-configs:
-- config_name: cs-en
-  data_files: [{split: train, path: cs-en/train-*}]
-- config_name: de-en
-  data_files:
-  - {split: train, path: de-en/train-*}
-  - {split: validation, path: de-en/validation-*}
-  - {split: test, path: de-en/test-*}
----
-"""
 
 
 @pytest.fixture
@@ -53,14 +40,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def hub(tmp_path: Path) -> Path:
     """A mirror with the de-en part of wmt/wmt14."""
-    folder = tmp_path / "hub/wmt/wmt14"
-    (folder / "de-en").mkdir(parents=True)
-    sizes = {"train": ("train", 400), "validation": ("valid", 20), "test": ("test", 30)}
-    for split, (ours, size) in sizes.items():
-        rows = [{"de": de, "en": en} for en, de in sample_pairs(ours)[:size]]
-        path = folder / f"de-en/{split}-00000-of-00001.parquet"
-        pq.write_table(pa.table({"translation": rows}), path)
-    (folder / "README.md").write_text(CARD)
+    train, valid, test = map(sample_pairs, ("train", "valid", "test"))
+    splits = {"train": train[:400], "validation": valid[:20], "test": test[:30]}
+    write_wmt14(tmp_path / "hub/wmt/wmt14", **splits)
     return tmp_path / "hub"
 
 

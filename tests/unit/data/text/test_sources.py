@@ -8,10 +8,10 @@ from unittest.mock import Mock
 from urllib.error import URLError
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
 from support.errors import input_error
+from support.sample import translations, write_parquet, write_wmt14
 
 from transformer_mt.config import CONFIG_DIR, DataConfig, SourceConfig
 from transformer_mt.data.text.sources import SAMPLE_VERSION, Pair, fingerprint, read_pairs
@@ -34,16 +34,6 @@ def error_of(*sources: SourceConfig, langs: str = "en-de") -> str:
 def write(path: Path, text: str) -> str:
     path.write_bytes(text.encode())
     return str(path)
-
-
-def write_parquet(path: Path, columns: dict[str, Any], **options: Any) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path, **options)
-    return str(path)
-
-
-def translations(rows: list[tuple[str, str]]) -> dict[str, Any]:
-    return {"translation": [{"de": de, "en": en} for en, de in rows]}
 
 
 def text(tmp_path: Path, en: str, de: str) -> SourceConfig:
@@ -174,37 +164,11 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-CARD = """---
-configs:
-- config_name: cs-en
-  data_files:
-  - {split: train, path: cs-en/train-*}
-- config_name: de-en
-  data_files:
-  - {split: train, path: de-en/train-*}
-  - {split: validation, path: de-en/validation-*}
-  - {split: test, path: de-en/test-*}
-- config_name: fr-en
-  data_files:
-  - {split: train, path: fr-en/train-*}
----
-"""
-SPLITS = ("train", "validation", "test")
-
-
-def wmt_like(folder: Path) -> str:
-    """Two configurations of a dataset in the form of the hub's wmt/wmt14, as ``hf download
-    --include`` leaves them: without the first one that the card names."""
-    for split, rows in zip(SPLITS, (HELLO * 5000, HELLO, HELLO[:1]), strict=True):
-        write_parquet(folder / f"de-en/{split}-00000-of-00001.parquet", translations(rows))
-    french = {"translation": [{"en": "a", "fr": "b"}]}
-    write_parquet(folder / "fr-en/train-00000-of-00001.parquet", french)
-    write(folder / "README.md", CARD)
-    return str(folder)
+SPLITS = {"train": HELLO * 5000, "validation": HELLO, "test": HELLO[:1]}
 
 
 def test_hub_folder_with_some_configs(hub_cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    folder = wmt_like(hub_cache / "wmt14")
+    folder = write_wmt14(hub_cache / "wmt14", **SPLITS)
     german = SourceConfig(hub=folder, config="de-en", split="validation", revision="v1")
     assert pairs(*(replace(german, split=split) for split in SPLITS)) == HELLO * 5001 + HELLO[:1]
     french = SourceConfig(hub=folder, config="fr-en", split="train")
@@ -244,7 +208,7 @@ def mirrored(mirror: Path) -> DataConfig:
 def test_a_mirror_holds_the_datasets_of_the_hub(
     hub_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wmt_like(hub_cache / "hub/wmt/wmt14")
+    write_wmt14(hub_cache / "hub/wmt/wmt14", **SPLITS)
     data = mirrored(hub_cache / "hub")
     assert pairs(*data.train) == pairs(*data.valid) == HELLO[:1]
     direct = SourceConfig(hub=str(hub_cache / "hub/wmt/wmt14"), config="de-en", split="test")
@@ -351,7 +315,7 @@ def test_fingerprint_of_hub_folder_and_sample(
 ) -> None:
     names = {"hub": "wmt/none", "config": "de-en", "split": "train", "revision": "v1"}
     assert fingerprint(SourceConfig(**names)) == names
-    source = SourceConfig(hub=wmt_like(tmp_path), config="de-en", split="train")
+    source = SourceConfig(hub=write_wmt14(tmp_path, **SPLITS), config="de-en", split="train")
     first = fingerprint(source)
     assert json.loads(json.dumps(first)) == first == fingerprint(source)
     assert {Path(file["path"]).name for file in first["hub"]} >= {"README.md"}
@@ -374,6 +338,6 @@ def test_data_configs_pin_one_revision_of_a_dataset(name: str) -> None:
     sources = [*data.train, *data.valid, *data.test]
     if name == "wmt19_en_de":
         assert SourceConfig(**sources.pop()) == NEWSTEST
-    assert tuple(source.split for source in sources) == SPLITS[: len(sources)]
+    assert tuple(source.split for source in sources) == (*SPLITS,)[: len(sources)]
     (revision,) = {source.revision for source in sources}
     assert re.fullmatch("[0-9a-f]{40}", revision)
