@@ -33,7 +33,6 @@ LONG = (
     "distributed",
     "e2e",
     "gpu",
-    "parity/test_learning.py",
     "parity/test_model_options.py",
     "parity/test_transformers_export.py",
     "robustness",
