@@ -14,12 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from support.losses import mean_losses
+from support.models import tiny_config
 from support.stores import random_store
 from support.training_runs import MT_TRAIN, checkpoints, records, start
 from torch.multiprocessing.spawn import start_processes
 
 from transformer_mt.batch import IGNORE_INDEX
-from transformer_mt.config import ModelConfig, OptimizerConfig
+from transformer_mt.config import OptimizerConfig
 from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.distributed.world import World, join
@@ -42,10 +43,7 @@ STORE = random_store(31, V)
 
 def tiny_model() -> Transformer:
     torch.manual_seed(1)
-    config = ModelConfig(
-        d_model=8, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=1, dropout=0.0
-    )
-    return Transformer(config, V).double()
+    return Transformer(tiny_config(dropout=0.0), V).double()
 
 
 def gradients(world: World, update: str) -> dict[str, torch.Tensor]:

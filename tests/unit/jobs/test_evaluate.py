@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support import scoring
 from support.evaluated_models import (
     REFERENCE,
@@ -24,13 +23,10 @@ from support.evaluated_models import (
     write_model,
 )
 from support.model_folders import translate_lines
-from torch.nn import functional as F
 
 from transformer_mt import model_folder
-from transformer_mt.batch import Packed
 from transformer_mt.cli import main as commands
 from transformer_mt.config import EvaluateJob, SourceConfig, TranslateJob
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.translator import Translator
 from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet
@@ -132,18 +128,11 @@ def test_the_score_is_that_of_what_mt_translate_prints(
         assert err == ""
 
 
-@torch.no_grad()
-def test_perplexity_is_that_of_the_model_s_own_probabilities(shared: Path, scores: Json) -> None:
-    network, tokenizer, _ = model_folder.load_model(shared)
-    nll = count = 0.0
-    for src, tgt in zip(tokenizer.encode(SOURCE), tokenizer.encode(REFERENCE), strict=True):
-        packed = Packed.from_sequences([[*src, EOS]])
-        hidden = network.decode(
-            Packed.from_sequences([[BOS, *tgt]]), network.encode(packed), packed
-        )
-        targets = torch.tensor([*tgt, EOS])
-        nll += float(F.cross_entropy(network.logits(hidden), targets, reduction="sum"))
-        count += len(targets)
+def test_perplexity_is_that_of_the_log_probabilities_of_the_references(
+    shared: Path, scores: Json
+) -> None:
+    scored = Translator.load(shared, device="cpu", engine="torch").score(SOURCE, REFERENCE)
+    nll, count = -sum(t.log_prob for t in scored), sum(t.tokens + 1 for t in scored)
     rows, _ = scores(model=str(shared), metrics=["bleu", "ppl"])
     assert [row["name"] for row in rows] == ["BLEU", "PPL"]
     assert rows[1]["score"] == pytest.approx(math.exp(nll / count), rel=1e-4)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from support.models import WORDS, make_translator, random_lines, random_model
+from support.models import WORDS, make_translator, random_lines, random_model, tiny_config
 
-from transformer_mt.config import DecodeConfig, ModelConfig
+from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
@@ -32,10 +32,7 @@ def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (6, 4)])
 def test_soft_alignment_uses_the_last_layer_but_one(layers: int, chosen: int) -> None:
     torch.manual_seed(2)
-    config = ModelConfig(
-        d_model=16, d_ff=16, num_heads=2, num_encoder_layers=1, num_decoder_layers=layers
-    )
-    model = Transformer(config, 20).eval()
+    model = Transformer(tiny_config(num_decoder_layers=layers), 20).eval()
     pairs = [([5, 6, 7], [8, 9]), ([4], [8, 9, 9, 5]), ([6, 7, 5], []), ([3, 4], [7])]
     found = soft_alignment(model, pairs)
     for weights, (source, target) in zip(found, pairs, strict=True):
