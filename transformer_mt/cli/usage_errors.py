@@ -60,19 +60,13 @@ def without_class_names(message: str) -> str:
 
 def _unknown_option(group: str, option: str, message: str) -> str:
     """Explains that a group has no such option: which there are, and which is similar."""
-    known, what = group_options(group), group
-    folder = option.rpartition("/")[0]
-    listed = [name.removeprefix(f"{folder}/") for name in known if name.startswith(f"{folder}/")]
-    if listed:  # of a folder of options, such as experiment=table3/…
-        what = f"{group}={folder}/…"
-    else:  # Hydra's list has options of other folders, too (--config-dir)
-        listed = message.partition("Available options in")[2].partition(":")[2].split()
-        listed += sorted({f"{name.partition('/')[0]}/…" for name in known if "/" in name})
-    if group == "model":  # not a file: cli/compose.py replaces it by an experiment
-        known, listed = [*known, "auto"], [*listed, "auto"]
+    # Hydra's list has options of other folders, too (--config-dir), but none of inner folders.
+    listed = message.partition("Available options in")[2].partition(":")[2].split()
+    auto = ["auto"] * (group == "model")  # not a file: cli/compose.py replaces it by an experiment
+    known = [*listed, *auto, *(name for name in group_options(group) if name not in listed)]
     near = get_close_matches(option, known, n=1, cutoff=0.7)
     hint = f"did you mean {group}={near[0]}? " if near else ""
-    return f"there is no {group}={option}; {hint}{what} is one of: {', '.join(listed)}"
+    return f"there is no {group}={option}; {hint}{group} is one of: {', '.join(known)}"
 
 
 def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
