@@ -6,13 +6,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from support.losses import mean_losses
 from support.models import tiny_config
 from support.stores import random_store
@@ -46,137 +45,100 @@ def tiny_model() -> Transformer:
     return Transformer(tiny_config(dropout=0.0), V).double()
 
 
-def gradients(world: World, update: str) -> dict[str, torch.Tensor]:
-    """The gradients of an update shared by the ranks, its loss, and this rank's part sizes."""
-    (chunks, max_tokens), store = UPDATES[update], STORE
+def gradients(world: World, update: str) -> tuple[dict[str, torch.Tensor], list[int]]:
+    """The gradients and the loss of an update shared by the ranks, and this rank's part sizes."""
+    chunks, max_tokens = UPDATES[update]
     indices = tuple(np.array(chunk) for chunk in chunks)
-    targets = sum(int(store.tgt.lengths[chunk].sum()) for chunk in indices)
+    targets = sum(int(STORE.tgt.lengths[chunk].sum()) for chunk in indices)
     model = tiny_model()
     step = TrainStep(model, OptimizerConfig(), 0.1, "fp32", world)
-    parts = micro_batches(GlobalBatch(store, indices, targets), max_tokens, world.rank, world.size)
+    parts = micro_batches(GlobalBatch(STORE, indices, targets), max_tokens, world.rank, world.size)
     result = step(parts, targets, 1e-3, seed=0)
-    sizes = [int((part.tgt_out != IGNORE_INDEX).sum()) for part in parts]
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
-    return {**found, "loss": world.sum(result.loss) / targets, "sizes": torch.tensor(sizes)}
+    sizes = [int((part.tgt_out != IGNORE_INDEX).sum()) for part in parts]
+    return {**found, "loss": world.sum(result.loss) / targets}, sizes
 
 
-def write_tensors(found: dict[str, torch.Tensor], path: Path) -> None:
-    save_file({name: tensor.detach().contiguous() for name, tensor in found.items()}, path)
+def collectives(world: World) -> None:
+    rank, size = world.rank, world.size
+    assert world.is_main == (rank == 0)
+    sums = world.sum(torch.tensor([rank + 1.0, 10.0])).tolist()
+    assert sums == [size * (size + 1) / 2, 10.0 * size]
+    assert (world.any(False), world.any(rank == size - 1)) == (False, True)
+    assert world.gather({"text": "ü" * rank}) == [{"text": "ü" * r} for r in range(size)]
+    assert world.broadcast_object(("ü", rank)) == ("ü", 0)
+    if rank == 1:
+        time.sleep(0.2)  # a slow rank, which the others wait for
+
+    def tensors(rank: int) -> list[torch.Tensor]:
+        """Each kind that a checkpoint may hold."""
+        return [
+            torch.nn.Parameter(torch.full((3, 2), rank + 0.1, dtype=torch.float32)),
+            torch.tensor(2**40 + rank),
+            torch.tensor([rank == 0, True, rank == 1]),
+            torch.tensor([rank + 0.5], dtype=torch.bfloat16),
+            torch.arange(6, dtype=torch.float64).reshape(2, 3).add(rank).T,
+            torch.zeros(0, dtype=torch.float32),
+        ]
+
+    received = tensors(rank)
+    world.broadcast(iter(received))
+    assert all(map(torch.equal, received, tensors(0)))
 
 
-def tensors(rank: int) -> dict[str, torch.Tensor]:
-    """Tensors of each kind that a checkpoint may hold, with values that depend on the rank."""
-    return {
-        "parameter": torch.nn.Parameter(torch.full((3, 2), rank + 0.1, dtype=torch.float32)),
-        "counter": torch.tensor(2**40 + rank),
-        "flags": torch.tensor([rank == 0, True, rank == 1]),
-        "rounded": torch.tensor([rank + 0.5], dtype=torch.bfloat16),
-        "transposed": torch.arange(6, dtype=torch.float64).reshape(2, 3).add(rank).T,
-        "empty": torch.zeros(0, dtype=torch.float32),
-    }
+def gradients_equal_those_of_one_rank(world: World) -> None:
+    torch.set_default_dtype(torch.float64)
+    for update in UPDATES:
+        expected, _ = gradients(World(CPU), update)
+        found, own = gradients(world, update)
+        assert found.keys() == expected.keys()
+        for name, tensor in expected.items():
+            rtol = 1e-5 if name == "loss" else 1e-10
+            torch.testing.assert_close(found[name], tensor, rtol=rtol, atol=1e-12, msg=name)
+        # The update splits as its name says.
+        sizes = world.gather(own)
+        shares = [sum(each) for each in sizes]
+        if update == "fewer pairs than ranks":
+            assert shares[0] > 0 == sum(shares[1:])
+        else:
+            assert len(set(shares)) > 1
+            assert min(shares) > 0
+        if update.startswith("several"):
+            assert len({len(each) for each in sizes}) > 1
+            assert all(len(each) > 1 for each in sizes)
 
 
-def work_together(rank: int, size: int, port: int, folder: Path) -> None:
-    """The work of each rank in the tests below; writes its results to files of its own."""
+def losses_of_a_validation_are_means_over_the_target_tokens_of_all_ranks(world: World) -> None:
+    torch.set_default_dtype(torch.float64)
+    assert len(STORE.src.tokens) != len(STORE.tgt.tokens)
+    loss, nll = mean_losses(tiny_model().eval(), STORE, range(31), 0.1)
+    found = validation_loss(LossModule(tiny_model().eval(), 0.1, "fp32"), STORE, 14, world)
+    assert found == {"loss": pytest.approx(loss), "nll": pytest.approx(nll)}
+
+
+def run_rank(rank: int, size: int, port: int, check: Callable[[World], None]) -> None:
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}  # as torchrun does
     os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size))
     os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
     torch.set_num_threads(1)
     with join(CPU) as world:
-        collectives = {
-            "size": world.size,
-            "is_main": world.is_main,
-            "sum": world.sum(torch.tensor([world.rank + 1.0, 10.0])).tolist(),
-            "any of none": world.any(False),
-            "any of one": world.any(world.rank == world.size - 1),
-            "gathered": world.gather({"rank": world.rank, "text": "ü" * world.rank}),
-            "broadcast": world.broadcast_object(("ü", world.rank)),
-        }
-        (folder / f"{world.rank}.json").write_text(json.dumps(collectives))
-        if world.rank == 1:
-            time.sleep(0.2)  # a slow rank, which the others wait for
-        received = tensors(world.rank)
-        world.broadcast(iter(received.values()))
-        write_tensors(received, folder / f"{world.rank}.broadcast")
-        torch.set_default_dtype(torch.float64)
-        for number, update in enumerate(UPDATES):
-            found = gradients(world, update)
-            write_tensors(found, folder / f"{world.rank}.{number}.safetensors")
-        module = LossModule(tiny_model().eval(), 0.1, "fp32")
-        losses = validation_loss(module, STORE, 14, world)
-        (folder / f"{world.rank}.validation").write_text(json.dumps(losses))
+        assert (world.rank, world.size) == (rank, size)
+        check(world)
 
 
-@pytest.fixture(scope="module", params=[2, 3])
-def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The reports of ranks that worked together, in the order of ranks."""
-    folder = tmp_path_factory.mktemp(f"ranks{request.param}")
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    "check",
+    [
+        collectives,
+        gradients_equal_those_of_one_rank,
+        losses_of_a_validation_are_means_over_the_target_tokens_of_all_ranks,
+    ],
+)
+def test_ranks_that_work_together(size: int, check: Callable[[World], None]) -> None:
     with socket.create_server(("localhost", 0)) as probe:
         port = probe.getsockname()[1]
-    arguments = request.param, port, folder
-    start_processes(work_together, arguments, nprocs=request.param, start_method="fork")
-    reports = sorted(folder.glob("*.json"))
-    assert len(reports) == request.param
-    return reports
-
-
-def test_collectives(ranks: list[Path]) -> None:
-    size = len(ranks)
-    for rank, path in enumerate(ranks):
-        report = json.loads(path.read_text())
-        assert report["size"] == size
-        assert report["is_main"] == (rank == 0)
-        assert report["sum"] == [size * (size + 1) / 2, 10.0 * size]
-        assert report["any of none"] is False
-        assert report["any of one"] is True
-        assert report["gathered"] == [{"rank": r, "text": "ü" * r} for r in range(size)]
-        assert report["broadcast"] == ["ü", 0]
-        expected = tensors(0)
-        received = load_file(path.with_suffix(".broadcast"))
-        assert received.keys() == expected.keys()
-        assert all(torch.equal(received[name], value) for name, value in expected.items())
-
-
-@pytest.mark.parametrize("update", UPDATES)
-def test_gradients_equal_those_of_one_rank(ranks: list[Path], update: str) -> None:
-    torch.set_default_dtype(torch.float64)
-    try:
-        expected = gradients(World(CPU), update)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    number, targets = list(UPDATES).index(update), int(expected.pop("sizes").sum())
-    sizes = []
-    for path in ranks:
-        found = load_file(path.with_name(f"{path.stem}.{number}.safetensors"))
-        sizes.append(found.pop("sizes").tolist())
-        assert found.keys() == expected.keys()
-        for name, tensor in expected.items():
-            rtol = 1e-5 if name == "loss" else 1e-10
-            torch.testing.assert_close(found[name], tensor, rtol=rtol, atol=1e-12, msg=name)
-    # The update splits as its name says.
-    shares = [sum(own) for own in sizes]
-    if update == "fewer pairs than ranks":
-        assert shares == [targets, *[0] * (len(ranks) - 1)]
-    else:
-        assert len(set(shares)) > 1
-        assert min(shares) > 0
-    if update.startswith("several"):
-        assert len({len(own) for own in sizes}) > 1
-        assert all(len(own) > 1 for own in sizes)
-
-
-def test_the_losses_of_a_validation_are_means_over_the_target_tokens_of_all_ranks(
-    ranks: list[Path],
-) -> None:
-    assert len(STORE.src.tokens) != len(STORE.tgt.tokens)
-    torch.set_default_dtype(torch.float64)
-    try:
-        loss, nll = mean_losses(tiny_model().eval(), STORE, range(31), 0.1)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    for path in ranks:
-        found = json.loads(path.with_suffix(".validation").read_text())
-        assert found == {"loss": pytest.approx(loss), "nll": pytest.approx(nll)}
+    start_processes(run_rank, (size, port, check), nprocs=size, start_method="fork")
 
 
 # The mt-train command.
