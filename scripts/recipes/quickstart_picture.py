@@ -6,14 +6,22 @@ python scripts/recipes/quickstart_picture.py runs/quickstart .github/images/quic
 import argparse
 from pathlib import Path
 
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from transformer_mt import Translator
-from transformer_mt.contrib.report.attention import COLOURS, compute_attention, label
+from transformer_mt.contrib.report.attention import compute_attention
 from transformer_mt.training.metrics_log import read_records
 
+COLOURS = LinearSegmentedColormap.from_list("weights", ["#f5f6f8", "#0d3b8c"])
 SENTENCE = "The old teacher does not want to sell the house."
+
+
+def label(piece: str) -> str:
+    """A piece without the mark of a word's beginning, which would look like a line of the axis."""
+    return piece.replace("▁", " ").strip() or "␣"
+
 
 parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
 parser.add_argument("run", type=Path, help="run folder")

@@ -50,7 +50,7 @@ def test_content(tmp_path: Path, compute_type: str | None, loaded: str) -> None:
         "from_code": "en",
         "from_name": "English",
         "to_code": "nds",
-        "to_name": "nds",  # no name is listed
+        "to_name": "Low German",
     }
     model = (tmp_path / "model" / run_layout.TOKENIZER).read_bytes()
     assert (folder / "sentencepiece.model").read_bytes() == model

@@ -2,25 +2,13 @@
 
 import json
 import logging
-import re
 import shutil
 from pathlib import Path
 
 from transformer_mt import InputError
-from transformer_mt.config.languages import base_language
+from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.protocols import LoadedFolder
 
-_NAMES = """
-ar Arabic az Azerbaijani be Belarusian bg Bulgarian bn Bengali bs Bosnian ca Catalan cs Czech
-cy Welsh da Danish de German el Greek en English eo Esperanto es Spanish et Estonian eu Basque
-fa Persian fi Finnish fr French ga Irish gl Galician gu Gujarati he Hebrew hi Hindi hr Croatian
-hu Hungarian hy Armenian id Indonesian is Icelandic it Italian ja Japanese ka Georgian kk Kazakh
-ko Korean ky Kyrgyz lt Lithuanian lv Latvian mk Macedonian ml Malayalam mr Marathi ms Malay
-mt Maltese nb Norwegian nl Dutch no Norwegian pl Polish pt Portuguese ro Romanian ru Russian
-sk Slovak sl Slovenian sq Albanian sr Serbian sv Swedish sw Swahili ta Tamil te Telugu th Thai
-tl Tagalog tr Turkish uk Ukrainian ur Urdu uz Uzbek vi Vietnamese zh Chinese
-"""
-_ENGLISH_NAMES = dict(re.findall(r"(\w+) (\w+)", _NAMES))
 _VOCABULARIES = ("tokenizer.model", "source.spm")
 """Names that a model folder may have for the vocabulary of the source."""
 
@@ -50,7 +38,7 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
     vocabulary.rename(package / "sentencepiece.model")
     metadata = {"package_version": "1.0", "argos_version": "1.10"}  # 1.9 does not join bytes
     for side, code in zip(("from", "to"), codes, strict=True):
-        metadata |= {f"{side}_code": code, f"{side}_name": _ENGLISH_NAMES.get(code, code)}
+        metadata |= {f"{side}_code": code, f"{side}_name": language_name(code)}
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     (package / "metadata.json").write_text(text, encoding="utf-8")
     archive = shutil.make_archive(str(package), "zip", folder, package.name)

@@ -13,25 +13,22 @@ from sentencepiece import SentencePieceProcessor
 from transformer_mt import InputError
 from transformer_mt.protocols import LoadedFolder
 
-_VOCABULARY = "source.spm"
-_REPLACED = (_VOCABULARY, "target.spm", "vocab.json")
-"""Files of ``format=transformers`` whose place ``tokenizer.json`` takes."""
-
 
 def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Writes a folder for ``optimum-cli export onnx``: an ``ExportFormat``."""
-    trained = source.trained
+    trained, normalization = source.trained, source.trained.data.normalization
+    kind = source.write("transformers", folder, None)
+    pieces = SentencePieceProcessor(model_file=str(folder / "source.spm"))
     needs = [f"tags such as {tag}" for tag in source.tags][:1]
     needs += ["tokenizer.joint=false"] * (not trained.tokenizer.joint)
-    normalization = trained.data.normalization
     needs += [f"data.normalization={normalization}"] * (normalization != "none")
+    needs += ["the normalisation of its vocabulary"] * ("ﬁ" not in pieces.normalize("ﬁ"))
     if needs:
-        raise _refusal(needs[0])
-    kind = source.write("transformers", folder, None)
-    pieces = SentencePieceProcessor(model_file=str(folder / _VOCABULARY))
-    if "ﬁ" not in pieces.normalize("ﬁ"):
-        raise _refusal("the normalisation of its vocabulary")
-    for name in _REPLACED:
+        raise InputError(
+            f"format=browser: this model needs {needs[0]}, which tokenizer.json does not have; set "
+            "format=transformers, for Python"
+        )
+    for name in ("source.spm", "target.spm", "vocab.json"):
         (folder / name).unlink()
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
@@ -40,13 +37,6 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     for name, content in contents.items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
     return f"{kind} with tokenizer.json"
-
-
-def _refusal(need: str) -> InputError:
-    return InputError(
-        f"format=browser: this model needs {need}, which tokenizer.json does not have; set "
-        "format=transformers, for Python"
-    )
 
 
 def _tokenizer(pieces: SentencePieceProcessor, kind: str) -> dict[str, Any]:
@@ -97,8 +87,12 @@ def _model(pieces: SentencePieceProcessor, ids: dict[str, int], kind: str) -> di
     """
     if kind == "unigram":
         scores = [[piece, pieces.get_score(i)] for piece, i in ids.items()]
-        unk = pieces.unk_id()
-        return {"type": "Unigram", "unk_id": unk, "byte_fallback": True, "vocab": scores}
+        return {
+            "type": "Unigram",
+            "unk_id": pieces.unk_id(),
+            "byte_fallback": True,
+            "vocab": scores,
+        }
     merges = [
         [piece[:i], piece[i:]]
         for piece in sorted(ids, key=lambda piece: -pieces.get_score(ids[piece]))

@@ -46,9 +46,8 @@ def read_po(
         raise InputError(f"{path}: {error}") from None
     for message in messages:
         forms, is_finished = message.msgstr_plural, message.translated()
-        pairs += (
-            [] if forms or message.obsolete else [(message.msgid, message.msgstr * is_finished)]
-        )
+        if not forms and not message.obsolete:
+            pairs.append((message.msgid, message.msgstr * is_finished))
         for form, translation in forms.items():
             is_singular = form == form_for_one and len(forms) > 1
             text = message.msgid if is_singular else message.msgid_plural

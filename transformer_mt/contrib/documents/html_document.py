@@ -31,8 +31,6 @@ _KEPT = re.compile(
 """Elements whose content is not translated."""
 _KEPT_CLASSES = {"notranslate", "sig", "code-header"}
 """Google's for ``translate="no"``; Sphinx's and rustdoc's for signatures of functions."""
-_SIBLINGS = re.compile("dd|dt|li|option|p|td|th|tr")
-"""Elements whose end tag may be missing before the next one of the same name."""
 _SEPARATOR = re.compile(r"\s*[|¦·•]+\s*")
 """Text between the links of a menu; it ends a unit."""
 _MAX_PIECES = 160
@@ -63,8 +61,6 @@ class HtmlDocument(MarkupDocument):
                     if name == token.name:
                         break
             elif token.kind in ("opening", "empty"):
-                if token.name == elements[-1][0] and _SIBLINGS.fullmatch(token.name):
-                    num_open[elements.pop()[0]] -= 1
                 kind = _kind(token, elements[-1][1], src_lang)
                 if token.kind == "opening":
                     elements.append((token.name, kind))

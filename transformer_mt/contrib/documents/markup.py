@@ -242,8 +242,10 @@ def _add_tag(
         match[0],
         word,
         word,
-        space_before=" " * match.string[match.start() - 1].isspace(),
-        space_after=" " * match.string[match.end()].isspace(),
+        (
+            " " * match.string[match.start() - 1].isspace(),
+            " " * match.string[match.end()].isspace(),
+        ),
         left=left,
         right=right,
         name=name,
@@ -265,7 +267,7 @@ def _add_tag(
         open_tags.append(tag)
         return
     if left and right:
-        tag.space_after = " "  # inside a word: it is placed after the word
+        tag.spaces = tag.spaces[0], " "  # inside a word: it is placed after the word
     open_tags[-1].children.append(tag)
 
 

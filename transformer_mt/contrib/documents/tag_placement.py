@@ -18,7 +18,7 @@ class Tag:
     """A standalone tag or, with ``closing``, a pair of tags and what it encloses.
 
     Characters of other tags do not count for what is before, after, left or right of a tag, except
-    in ``space_before`` and ``space_after``.
+    in ``spaces``.
     """
 
     text: str
@@ -26,10 +26,8 @@ class Tag:
     """Index of the first source word inside; of a standalone tag, the word after it."""
     end: int
     """Index of the first source word after it."""
-    space_before: str = " "
-    """Space directly to the left in the line; empty if there is none."""
-    space_after: str = " "
-    """Space directly to the right."""
+    spaces: tuple[str, str] = (" ", " ")
+    """Space directly to the left in the line, and to the right; empty if there is none."""
     left: str = ""
     """Character of the text directly to the left; empty if there is none, or a space. A closing tag
     has the last one that is not a space."""
@@ -65,10 +63,8 @@ class _Span:
     """A piece of output, and the spaces that separate it from its neighbours; may be empty."""
 
     text: str
-    space_to_word: tuple[str, str] = (" ", " ")
-    """Spaces between it and a word on its left and on its right."""
-    space_to_tag: tuple[str, str] = (" ", " ")
-    """Spaces between it and a tag on its left and on its right."""
+    spaces: tuple[str, str] = (" ", " ")
+    """Space that it had on its left and on its right, if it is a tag; otherwise, that it needs."""
     kind: str = ""
     """``alone``, ``opening`` or ``closing`` for tags; empty for words."""
     glued: bool = False
@@ -76,7 +72,7 @@ class _Span:
 
 
 _MOVED_LEFT, _MOVED_RIGHT = (" ", ""), ("", " ")
-"""``space_to_word`` of punctuation that a tag separates from its word."""
+"""``spaces`` of punctuation that a tag separates from its word."""
 
 
 def restore_markup(
@@ -151,22 +147,17 @@ def _render(
     for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
         yield from words[position:start]
         position = end
-        spaces = (child.space_before, child.space_after)
         if child.closing is None:
-            yield _Span(child.text, spaces, spaces, "alone")
+            yield _Span(child.text, child.spaces, "alone")
             continue
         content = [*_render(child, words, aligned, start, end, unplaced)]
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
         glued = start < end and words[start].glued
-        before = "" if left else child.space_before or " "
-        yield _Span(child.text, (before, child.space_after), spaces, "opening", glued)
+        yield _Span(child.text, child.spaces, "opening", glued)
         yield from content
-        closing = child.closing
-        spaces = (closing.space_before, closing.space_after)
-        after = "" if right else closing.space_after or " "
-        yield _Span(closing.text, (closing.space_before, after), spaces, "closing")
+        yield _Span(child.closing.text, child.closing.spaces, "closing")
         yield from right
     yield from words[position:hi]
 
@@ -183,17 +174,17 @@ def _move_punctuation(
     right: list[_Span] = []
     if content and (opening.left or not (fills_parent or _is_punctuation(opening.right))):
         first, *rest = content
-        if first.space_to_word == _MOVED_LEFT and not first.kind:  # of a pair inside
+        if first.spaces == _MOVED_LEFT and not first.kind:  # of a pair inside
             left, content = [first], rest
         elif mark := re.match(r"[^\w<]+(?=\w)", first.text):
             left = [_Span(mark[0], _MOVED_LEFT)]
-            content = [_Span(first.text[mark.end() :], first.space_to_word), *rest]
+            content = [_Span(first.text[mark.end() :], first.spaces), *rest]
     if content and (closing.right or not (fills_parent or _is_punctuation(closing.left))):
         *rest, last = content
-        if last.space_to_word == _MOVED_RIGHT and not last.kind:
+        if last.spaces == _MOVED_RIGHT and not last.kind:
             content, right = rest, [last]
         elif mark := re.search(r"(?<=\w)[^\w>]+$", last.text):
-            content = [*rest, _Span(last.text[: mark.start()], last.space_to_word)]
+            content = [*rest, _Span(last.text[: mark.start()], last.spaces)]
             right = [_Span(mark[0], _MOVED_RIGHT)]
     return left, content, right
 
@@ -258,10 +249,10 @@ def _space_between(left: _Span, right: _Span) -> str:
     """The space between two neighbouring spans, or none."""
     if right.glued:
         return ""
-    if left.kind and right.kind:
-        spaces = (left.space_to_tag[1], right.space_to_tag[0])  # may be far apart in the line
-        separated = all(spaces) if left.kind == right.kind != "alone" else any(spaces)
-    else:
-        spaces = (left.space_to_word[1], right.space_to_word[0])
-        separated = all(spaces)
+    after, before = left.spaces[1], right.spaces[0]
+    if left.kind and right.kind:  # may be far apart in the line
+        rule = all if left.kind == right.kind != "alone" else any
+        separated = rule((after, before))
+    else:  # an element is separated from the words around it
+        separated = all((after or left.kind == "closing", before or right.kind == "opening"))
     return " " if separated else ""

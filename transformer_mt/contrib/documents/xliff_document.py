@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator, Sequence
 from html import unescape
-from itertools import pairwise
 from xml.parsers import expat
 
 from transformer_mt import InputError
@@ -143,24 +142,15 @@ class XliffDocument(MarkupDocument):
 def _without_translated(source: list[Token], target: list[Token]) -> list[Token]:
     """The content of a new target: that of the target, if there is any, otherwise the source.
 
-    Tokens of the target get the kind ``_DONE``. Segments of the source that are empty in it are
-    inserted, those that it lacks are appended.
+    Tokens of the target get the kind ``_DONE``. Its empty segments are those of the source.
     """
     if not _has_content(target):
         return source
-    done, runs = [*_segments(target)], [*_segments(source)]
-    gaps = {mid: gap for (_, gap), (mid, _) in pairwise(runs) if not _has_content(gap)}
-    untranslated = {mid: tokens for mid, tokens in runs if mid and _has_content(tokens)}
-    for mid, tokens in done:
-        if _has_content(tokens):
-            untranslated.pop(mid, None)
-    if len(done) == 1:  # without segments
-        untranslated = {}
+    segments = {mid: tokens for mid, tokens in _segments(source) if mid and _has_content(tokens)}
     content = list[Token]()
-    for mid, tokens in done:
-        content += untranslated.pop(mid, ()) or [token._replace(kind=_DONE) for token in tokens]
-    for mid, tokens in untranslated.items():
-        content += [*gaps.get(mid, ()), *tokens]
+    for mid, tokens in _segments(target):
+        is_done = mid not in segments or _has_content(tokens)
+        content += [token._replace(kind=_DONE) for token in tokens] if is_done else segments[mid]
     return content
 
 
