@@ -7,7 +7,6 @@ filters of length need it, so the choice among them follows. Those that are chos
 training pair has one of their sides (``EncodeChunk``).
 """
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +28,10 @@ _CANDIDATES_PER_PAIR = 2
 _LARGEST_SHARE = 0.25
 """Maximum share of the pairs that are held out; the candidates are up to twice as many, and the
 vocabulary is learned without them."""
-_FILE = "candidates.json"
 _LOST_IN_FILES = ("\r", "\ufeff")
 """Characters that a file of lines may lose: at the end of a line, and at the start of the file."""
 
-Sets = Mapping[str, Collection[Pair]]
+Sets = Mapping[str, list[Pair]]
 """Pairs of the sets to be held out, ``test`` before ``valid``."""
 
 
@@ -68,8 +66,8 @@ class _FirstPairs:
         return [pair for _, pair in sorted(self._pairs.items())][: self._number]
 
 
-def find_candidates(data: DataConfig, folder: Path) -> None:
-    """Reads the training sources, and writes the candidates of each set into a folder.
+def find_candidates(data: DataConfig) -> Sets:
+    """Reads the training sources; returns the candidates of each set.
 
     Candidates pass the filters of text, and have letters or digits on both sides: a side without
     has no hash, by which to find it in the training text.
@@ -89,8 +87,7 @@ def find_candidates(data: DataConfig, folder: Path) -> None:
             f"{given} would hold out more than {_LARGEST_SHARE:.0%} of the {done:,} pairs of "
             "data.train: set fewer"
         )
-    content = {part: first.in_order() for part, first in zip(sizes(data), sets, strict=True)}
-    files.write_json(folder / _FILE, content)
+    return {part: first.in_order() for part, first in zip(sizes(data), sets, strict=True)}
 
 
 def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
@@ -99,13 +96,7 @@ def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
     return is_line and all(map(fold, cleaned.text)) and cleaned.dropped_by is None
 
 
-def read_candidates(data: DataConfig, folder: Path) -> dict[str, list[Pair]]:
-    """The candidates that ``find_candidates`` has written."""
-    content = json.loads((folder / _FILE).read_bytes())
-    return {part: [Pair(*pair) for pair in content[part]] for part in sizes(data)}
-
-
-def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
+def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
     """The pairs of each set: the first candidates that pass the filters of length.
 
     No two of them share a side.

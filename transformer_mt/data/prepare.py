@@ -54,13 +54,15 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
-from transformer_mt.files import cache_path, expand_user, read_json
+from transformer_mt.files import cache_path, expand_user, read_json, write_json
 from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)
 
 REPORT = "cleaning.json"
 """Name of the cleaning report in the folder of the corpus."""
+_HELD_OUT = "held_out.json"
+"""Name of the held-out pairs in the folder of the vocabulary."""
 
 _TEXT_VERSION = 4
 """Version of the reading and cleaning of text; it is part of the cache keys."""
@@ -129,113 +131,92 @@ def prepare(job: TrainJob) -> Prepared:
         InputError: A source cannot be read; cleaning drops all pairs; the vocabulary does not suit
             the model; or the cache cannot be written.
     """
-    data = job.data
-    cache_dir = cache_path(job.cache_dir).resolve()
+    data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    valid = read_all(data.valid, data, cache_dir)
-    test = read_all(data.test, data, cache_dir)
-    steps, held_out_parts = _Preparation(job, cache_dir), held_out.sizes(data)
-    candidates = steps.candidates() if held_out_parts else {}
-    vocabulary = steps.vocabulary(candidates)
-    tokenizer = steps.tokenizer(vocabulary)
-    if held_out_parts:
-        chosen = held_out.choose(data, candidates, tokenizer)
-        valid, test = chosen.get("valid", valid), chosen.get("test", test)
+    sets = {"valid": read_all(data.valid, data, cache_dir)}
+    sets["test"] = read_all(data.test, data, cache_dir)
+    vocabulary, held_out_sets = _vocabulary(job, cache_dir)
+    tokenizer = Tokenizer.load(vocabulary)
+    require(
+        tokenizer.is_joint or job.model.tied_embeddings != "all",
+        f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder or "
+        "none",
+    )
+    for tag in data.tags:
+        check_tag(tag, tokenizer.tags)
+    sets |= held_out_sets
     excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
-        excluded = held_out.side_hashes([*valid, *test], data, tokenizer.tags)
-    corpus = steps.corpus(vocabulary, excluded)
+        excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
+    corpus = _corpus(job, cache_dir, vocabulary, excluded)
     train = Corpus.load(corpus)
-    checksums = {"corpus": train.fingerprint, "valid": cache.key(valid), "test": cache.key(test)}
+    checksums = {"corpus": train.fingerprint, **{k: cache.key(v) for k, v in sets.items()}}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    return Prepared(data, vocabulary, corpus, valid, test, checksums)
+    return Prepared(data, vocabulary, corpus, sets["valid"], sets["test"], checksums)
 
 
-class _Preparation:
-    """The steps of ``prepare``, each of which finds its result in the cache or builds it there."""
+def _text(data: DataConfig) -> list[object]:
+    """What the text of the training sources depends on, as JSON values."""
+    sources = [*map(fingerprint, data.train)]
+    noise = [] if data.augment == "none" else [data.augment, _NOISE_VERSION]
+    return [_TEXT_VERSION, sources, data.src_lang, data.tgt_lang, data.normalization, *noise]
 
-    def __init__(self, job: TrainJob, cache_dir: Path):
-        self._job, self._data, self._cache_dir = job, job.data, cache_dir
-        data, identities = job.data, list(map(fingerprint, job.data.train))
-        self._text = [_TEXT_VERSION, identities, data.src_lang, data.tgt_lang, data.normalization]
-        of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
-        self._filters = {name: getattr(data.cleaning, name) for name in of_text}
-        self._held_out = list(held_out.sizes(data).items())
-        self._noise = [] if data.augment == "none" else [data.augment, _NOISE_VERSION]
 
-    def _local_data(self) -> DataConfig:
-        local = local_sources(self._data.train, self._data, self._cache_dir)
-        return replace(self._data, train=local)
+def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
+    """The vocabulary, and the pairs that are taken out of the training sources.
 
-    def candidates(self) -> dict[str, list[Pair]]:
-        """The candidates for held-out pairs, by ``valid_pairs`` and ``test_pairs``."""
-        key = cache.key(self._text, self._filters, self._held_out)
-        entry = self._cache_dir / f"held-out-{key}"
-        cache.build_once(entry, lambda to: held_out.find_candidates(self._local_data(), to))
-        return held_out.read_candidates(self._data, entry)
-
-    def vocabulary(self, candidates: held_out.Sets) -> Path:
-        """The vocabulary: the given one, with the tags that it lacks, or a learned one."""
-        config = self._job.tokenizer
-        if config.path is None:
-            return self._learned_vocabulary(candidates)
-        given = existing_vocabulary(config.path, self._job.run_dir)
-        log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
-        if missing := missing_tags(self._data, Tokenizer.load(given).tags):
-            key = cache.key(vocabulary_checksum(given), missing)
-            entry = self._cache_dir / f"tokenizer-{key}"
-            cache.build_once(entry, partial(add_tags, given, missing))
-            return entry
-        return given
-
-    def _learned_vocabulary(self, candidates: held_out.Sets) -> Path:
-        config = self._job.tokenizer
+    It is the given one, with the tags that it lacks, or is learned without these pairs.
+    """
+    data, config, sizes = job.data, job.tokenizer, held_out.sizes(job.data)
+    given, missing = None, list[str]()
+    if config.path is None:
         irrelevant = ("sampling", "joint") if config.joint else ("sampling",)
-        settings = {k: v for k, v in asdict(config).items() if k not in irrelevant}
-        key = cache.key(self._text, self._filters, settings, *self._held_out, *self._noise)
-        entry = self._cache_dir / f"tokenizer-{key}"
+        settings: object = {k: v for k, v in asdict(config).items() if k not in irrelevant}
+    else:
+        given = existing_vocabulary(config.path, job.run_dir)
+        log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
+        missing = missing_tags(data, Tokenizer.load(given).tags)
+        if not (missing or sizes):
+            return given, {}
+        settings = [vocabulary_checksum(given), missing]
+    of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
+    of_lengths = ("max_tokens", "max_ratio") if sizes else ()
+    filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
+    entry = cache_dir / f"tokenizer-{cache.key(_text(data), filters, settings, sizes)}"
 
-        def learn(to: Path) -> None:
-            pairs = chain.from_iterable(candidates.values())
-            excluded = held_out.side_hashes(pairs, self._data, self._data.tags)
-            _learn_vocabulary(replace(self._job, data=self._local_data()), excluded, to)
+    def build(to: Path) -> None:
+        local = replace(data, train=local_sources(data.train, data, cache_dir))
+        candidates = held_out.find_candidates(local) if sizes else {}
+        if given is not None:
+            add_tags(given, missing, to)
+        else:
+            excluded = held_out.side_hashes(chain(*candidates.values()), data, data.tags)
+            _learn_vocabulary(replace(job, data=local), excluded, to)
+        write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
 
-        cache.build_once(entry, learn)
-        return entry / run_layout.TOKENIZER if config.joint else entry
+    cache.build_once(entry, build)
+    content = read_json(entry / _HELD_OUT)
+    sets = {part: [Pair(*pair) for pair in pairs] for part, pairs in content.items()}
+    files = [given] if given and not missing else vocabulary_files(entry)
+    return (files[0] if len(files) == 1 else entry), sets
 
-    def tokenizer(self, vocabulary: Path) -> Tokenizer:
-        """Loads the vocabulary, so that an unsuitable one is reported before the encoding.
 
-        Raises:
-            InputError: It is damaged, or does not suit the model or the tags of the data.
-        """
-        tokenizer = Tokenizer.load(vocabulary)
-        require(
-            tokenizer.is_joint or self._job.model.tied_embeddings != "all",
-            f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder "
-            "or none",
-        )
-        for tag in self._data.tags:
-            check_tag(tag, tokenizer.tags)
-        return tokenizer
+def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozenset[int]) -> Path:
+    """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
+    data, sampling, seed = job.data, job.tokenizer.sampling, job.train.seed
+    cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
+    settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
+    if data.augment != "none" or sampling > 0:
+        settings.append([sampling, data.copies, seed])
+    entry = cache_dir / f"corpus-{cache.key(_text(data), token_store.FORMAT, settings)}"
 
-    def corpus(self, vocabulary: Path, excluded: frozenset[int]) -> Path:
-        """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
-        data, sampling, seed = self._data, self._job.tokenizer.sampling, self._job.train.seed
-        cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
-        settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
-        if self._noise or sampling > 0:
-            settings.append([self._noise, sampling, data.copies, seed])
-        key = cache.key(self._text, token_store.FORMAT, settings)
-        entry = self._cache_dir / f"corpus-{key}"
+    def build(to: Path) -> None:
+        local = replace(data, train=local_sources(data.train, data, cache_dir))
+        _encode_corpus(EncodeChunk(local, vocabulary, excluded, sampling, seed), to)
 
-        def encode(to: Path) -> None:
-            task = EncodeChunk(self._local_data(), vocabulary, excluded, sampling, seed)
-            _encode_corpus(task, to)
-
-        cache.build_once(entry, encode)
-        return entry
+    cache.build_once(entry, build)
+    return entry
 
 
 def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:

@@ -85,7 +85,7 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     assert new.tags == {"<2de>": 290, "<law>": 291}
     assert new.encode(random_lines(20)) == old.encode(random_lines(20))
     assert data.train.sample.src[0][0] == 290
-    complete = TokenizerConfig(path=str(data.tokenizer_model / "tokenizer.model"))
+    complete = TokenizerConfig(path=str(data.tokenizer_model))
     assert prepare(replace(job, tokenizer=complete)).tokenizer_model.name == run_layout.TOKENIZER
     test = replace(job.data, test=[SourceConfig(tsv=tsv, tag="<never>")])
     with input_error("tag=<never> is not in the vocabulary: it has <2de>"):
