@@ -50,8 +50,6 @@ class DecodeConfig(SearchConfig):
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU, 131072
     on a GPU, and less where its memory is too small."""
-    no_repeat_ngram: int = number(0, at_least=0)
-    """Never repeat an n-gram of this size in a translation; 0 = off."""
     sampling: bool = False
     """Sample tokens at random instead of searching, for example for back-translation. A sample
     depends on its line and the seed, not on the other lines."""
@@ -144,7 +142,6 @@ class TranslateJob(Checked):
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
     batch_tokens: int | None = DecodeConfig.batch_tokens
-    no_repeat_ngram: int = DecodeConfig.no_repeat_ngram
     sampling: bool = DecodeConfig.sampling
     temperature: float = DecodeConfig.temperature
     top_k: int = DecodeConfig.top_k

@@ -107,7 +107,6 @@ class EngineRequest:
         used = {
             "step": self.step is not None,
             "ensemble": bool(self.ensemble),
-            "no_repeat_ngram": self.config.no_repeat_ngram > 0,
             "sampling": self.config.sampling,
             f"max_source_tokens={self.config.max_source_tokens}": (
                 self.config.max_source_tokens >= SINUSOIDS

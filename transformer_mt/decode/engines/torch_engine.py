@@ -1,4 +1,4 @@
-"""The PyTorch engine: beam search or sampling, with constraints and ensembles."""
+"""The PyTorch engine: beam search or sampling, with forced prefixes and ensembles."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ from transformer_mt.decode.engine import (
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.step_function import ConstrainedStep, StepFunction
+from transformer_mt.decode.search.step_function import PrefixedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.model.attention_maps import attention_maps, layer_maps
@@ -118,9 +118,8 @@ class TorchEngine:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
             step: StepFunction = ModelStep(self.models, src, beams)
-            if config.no_repeat_ngram or prefixes is not None:
-                own = [[] if prefixes is None else prefixes[i] for i in batch]
-                step = ConstrainedStep(step, own, config.no_repeat_ngram, EOS)
+            if prefixes is not None:
+                step = PrefixedStep(step, [prefixes[i] for i in batch])
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [

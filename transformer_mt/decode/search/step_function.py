@@ -1,7 +1,6 @@
-"""The decoding step that a search calls, and such a step under constraints.
+"""The decoding step that a search calls, and such a step with forced prefixes.
 
-Constraints are a forced prefix and the blocking of n-grams: a token that is ruled out gets −∞; the
-others keep their log-probabilities, without rescaling.
+Of a prefix, all other tokens get −∞; its own keep their log-probabilities, without rescaling.
 
 Shapes: B sentences, W beams, V vocabulary.
 """
@@ -29,66 +28,34 @@ class StepFunction(Protocol):
         """Reduces the batch to the given sentences, in this order."""
 
 
-class ConstrainedStep:
-    """A step function under constraints.
+class PrefixedStep:
+    """A step function of which each translation starts with given tokens.
 
     Args:
         model: The step function.
-        prefixes: Token ids that each translation starts with.
-        no_repeat_ngram: Size of n-grams that may not occur twice, except in the prefix; 0 allows
-            all.
-        eos: Id of the end symbol.
+        prefixes: Token ids that each translation starts with; may be empty.
     """
 
-    def __init__(
-        self,
-        model: StepFunction,
-        prefixes: Sequence[Sequence[int]],
-        no_repeat_ngram: int,
-        eos: int,
-    ):
-        self._model, self._no_repeat_ngram, self._eos = model, no_repeat_ngram, eos
-        self._prefixes = list(prefixes)
-        # [B][W][t] tokens of each beam, without the start symbol; None before the first step.
-        self._tokens: list[list[list[int]]] | None = None
+    def __init__(self, model: StepFunction, prefixes: Sequence[Sequence[int]]):
+        self._model, self._prefixes, self._position = model, list(prefixes), 0
 
     def step(self, tokens: Tensor) -> Tensor:
         """See ``StepFunction``."""
-        log_probs = self._model.step(tokens)
-        if self._tokens is None:
-            self._tokens = [[[] for _ in range(tokens.shape[1])] for _ in self._prefixes]
-        else:
-            for beams, newest in zip(self._tokens, tokens.tolist(), strict=True):
-                for beam, token in zip(beams, newest, strict=True):
-                    beam.append(token)
-        forced: list[tuple[int, int, int]] = []
-        blocked: list[tuple[int, int, int]] = []
-        for row, prefix in enumerate(self._prefixes):
-            for index, beam in enumerate(self._tokens[row]):
-                if len(beam) < len(prefix):
-                    forced.append((row, index, prefix[len(beam)]))
-                # Sampling continues after the end, to no effect.
-                elif self._no_repeat_ngram and self._eos not in beam:
-                    repeating = repeating_tokens(beam, self._no_repeat_ngram)
-                    blocked += [(row, index, token) for token in repeating]
-        force(log_probs, forced)
-        if blocked:
-            log_probs[tuple(torch.tensor(blocked, device=log_probs.device).T)] = -torch.inf
+        log_probs, t = self._model.step(tokens), self._position
+        own = [(row, prefix[t]) for row, prefix in enumerate(self._prefixes) if t < len(prefix)]
+        beams = range(tokens.shape[1])
+        force(log_probs, [(row, beam, token) for row, token in own for beam in beams])
+        self._position += 1
         return log_probs
 
     def select(self, beams: Tensor) -> None:
         """See ``StepFunction``."""
         self._model.select(beams)
-        assert self._tokens is not None
-        for row, indices in enumerate(beams.tolist()):
-            self._tokens[row] = [list(self._tokens[row][index]) for index in indices]
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""
         self._model.keep(sentences)
-        assert self._tokens is not None
         self._prefixes = [self._prefixes[row] for row in sentences]
-        self._tokens = [self._tokens[row] for row in sentences]
 
 
 def force(log_probs: Tensor, forced: Sequence[tuple[int, int, int]]) -> None:
@@ -103,12 +70,3 @@ def force(log_probs: Tensor, forced: Sequence[tuple[int, int, int]]) -> None:
         kept = log_probs[rows, beams, tokens]
         log_probs[rows, beams] = -torch.inf
         log_probs[rows, beams, tokens] = kept
-
-
-def repeating_tokens(tokens: list[int], n: int) -> list[int]:
-    """The tokens that, appended to ``tokens``, would complete an n-gram that occurred before."""
-    start = len(tokens) - n + 1
-    if start <= 0:
-        return []
-    newest = tokens[start:]
-    return [tokens[i + n - 1] for i in range(start) if tokens[i : i + n - 1] == newest]

@@ -133,7 +133,7 @@ def test_the_engine_and_its_type(
 
 @needs_ctranslate2
 def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
-    chosen, (message,) = choose(compute_type="fast", no_repeat_ngram=3)
+    chosen, (message,) = choose(compute_type="fast", sampling=True)
     assert chosen == "torch float32"
     assert message.startswith("compute_type=fast: using engine=torch")
     with pytest.raises(InputError, match=r"is not one of: auto, torch, .*ctranslate2"):
@@ -145,7 +145,6 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
     with pytest.raises(InputError, match="compute_type=int8 needs engine=ctranslate2: set"):
         choose("torch", "int8")
     for name, settings in (
-        ("no_repeat_ngram", {"no_repeat_ngram": 2}),
         ("sampling", {"sampling": True}),
         ("ensemble", {"ensemble": [Path("other")]}),
         ("max_source_tokens=2048", {"max_source_tokens": 2048}),

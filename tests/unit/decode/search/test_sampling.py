@@ -12,7 +12,6 @@ from support.search_tables import BOS, EOS, Table, TableModel, path
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.sampling import sample, sample_tokens
-from transformer_mt.decode.search.step_function import ConstrainedStep
 
 
 def distribution(
@@ -84,18 +83,3 @@ def test_samples_do_not_depend_on_the_batch(seed: int, limits: list[int], n: int
             assert h.score == pytest.approx(h.log_prob / length_penalty(len(h.tokens) + 1, 0.6))
             assert len(h.tokens) <= limit
             assert EOS not in h.tokens
-
-
-@pytest.mark.parametrize("n", [1, 2])
-@pytest.mark.parametrize("seed", range(5))
-def test_sampling_with_ngram_blocking_continues_after_an_end(seed: int, n: int) -> None:
-    """Tokens sampled after an end may repeat; the other samples end within their limit."""
-    table = TableModel(lambda *_: [math.log(1 / 8)] * 8, [0])
-    model = ConstrainedStep(table, [[]], n, EOS)
-    draws = [[Random(f"{seed} {i}") for i in range(3)]]
-    config = DecodeConfig(sampling=True, length_penalty=0)
-    (found,) = sample(model, [4], draws, config, bos=BOS, eos=EOS)
-    for h in found:
-        ngrams = [tuple(h.tokens[i : i + n]) for i in range(len(h.tokens) - n + 1)]
-        assert len(set(ngrams)) == len(ngrams)
-        assert len(h.tokens) <= 4
