@@ -54,7 +54,7 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
 
 def _import(folder: Path, output: Path, reference: str) -> None:
     settings = _read(folder / "config.json", _SIZES)
-    tokenizer = _read_optional(folder / "tokenizer_config.json")
+    tokenizer = _read(folder / "tokenizer_config.json")
     separate = bool(tokenizer.get("separate_vocabs"))
     source, target = convert_vocabularies(folder, settings, output, separate=separate)
     model = _model_config(settings)
@@ -67,16 +67,13 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     model_folder.write_config(output, job, output)
 
 
-def _read(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
-    """The object in a JSON file."""
+def _read(path: Path, types: Mapping[str, type] | None = None) -> dict[str, Any]:
+    """The object in a JSON file; without ``types`` it is empty if there is no file."""
+    if types is None and not path.exists():
+        return {}
     with reading(path):
-        content: dict[str, Any] = files.read_json(path, types)
+        content: dict[str, Any] = files.read_json(path, types or {})
     return content
-
-
-def _read_optional(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, which is empty if there is none."""
-    return _read(path, {}) if path.exists() else {}
 
 
 def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
@@ -123,7 +120,7 @@ def _job(
     reference: str,
 ) -> TrainJob:
     """The configuration of the model folder."""
-    search = {**settings, **_read_optional(folder / "generation_config.json")}
+    search = {**settings, **_read(folder / "generation_config.json")}
     longest_source = min(_number(settings, "max_position_embeddings", 512), 512)
     if type(limit := tokenizer.get("model_max_length")) is int:
         longest_source = min(longest_source, limit)

@@ -39,23 +39,18 @@ class PartialOutput(Output):
                 )
             log.info("resuming: %s of %s lines are done", f"{state['lines']:,}", f"{total:,}")
         super().__init__(path.open("r+b" if size else "wb"))
-        self._path = path
+        self.path = path
         self._file.truncate(size)  # removes what a killed process has not finished
         self._file.seek(size)
         self.lines, self.stats = state["lines"], InputStats(**state.get("stats", {}))
 
     def append(self, text: bytes, num_lines: int) -> None:
         """Appends the output for the next lines, and then records that it is there."""
-        with files.errors_naming(self._path):
+        with files.errors_naming(self.path):
             super().append(text, num_lines)
             os.fsync(self._file.fileno())
         state = {"lines": self.lines, "bytes": self._file.tell(), "stats": vars(self.stats)}
         files.write_json(self._state, {**state, "job": self._job})
-
-    def write_to(self, target: Path) -> None:
-        """Writes the whole output to its place."""
-        with files.atomic(target) as temporary:
-            shutil.copyfile(self._path, temporary)
 
     def close(self) -> None:
         """Closes the file."""
@@ -82,7 +77,8 @@ def partial_output(target: Path, job: dict[str, Any], total: int) -> Iterator[Pa
         kept = True
         try:
             yield output
-            output.write_to(target)
+            with files.atomic(target) as temporary:
+                shutil.copyfile(output.path, temporary)
             kept = False
         except KeyboardInterrupt:
             if output.lines:

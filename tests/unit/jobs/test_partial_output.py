@@ -23,7 +23,6 @@ from transformer_mt.config import TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.jobs import translate as translate_job
 from transformer_mt.jobs.line_processor import CHUNK_LINES, InputStats, LineProcessor
-from transformer_mt.jobs.partial_output import PartialOutput
 from transformer_mt.jobs.translate import translate
 
 
@@ -185,7 +184,7 @@ def test_a_finished_output_that_could_not_be_written_is_only_copied(
     files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(PartialOutput, "write_to", lambda *_: 1 / 0)
+        patched.setattr(shutil, "copyfile", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(files, UpperCase())
     assert finish(files) == []
