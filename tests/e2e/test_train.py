@@ -148,7 +148,7 @@ def test_a_killed_run_on_copies_in_shards_resumes_exactly(
 ) -> None:
     """Of weighted data, with noise; runs on a single plain copy are killed in robustness/."""
     write_corpus(tmp_path, pairs=150)
-    more = ["tokenizer.sampling=0.1", "augment=standard", "data.copies=2", "data.weights=[1.5]"]
+    more = ["augment=standard", "data.copies=2", "data.weights=[1.5]"]
     more += ["data.shard_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
     more += ["train.max_steps=24", "train.validate_every=24"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"

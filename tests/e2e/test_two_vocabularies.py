@@ -38,7 +38,7 @@ def files(folder: Path, *names: str) -> list[bytes]:
 
 def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     more = ["tokenizer.joint=false", "model.tied_embeddings=decoder", "tokenizer.vocab_size=290"]
-    more += ["tokenizer.sampling=0.1", "augment=standard", "data.copies=2"]
+    more += ["augment=standard", "data.copies=2"]
     whole = run(corpus, "whole", *more)
     tokenizer, job = model_folder.load_tokenizer(whole)
     assert not (whole / "tokenizer.model").exists()

@@ -88,8 +88,8 @@ class DataConfig(Checked, prefix="data."):
     in title case, leaves out the final marks of 20%, and adds typing errors, other quotes or blanks
     to 5% of the sources each."""
     copies: int = number(1, at_least=1, at_most=1000)
-    """Encode the training data this many times, each with its own noise (``augment``) and
-    segmentations (``tokenizer.sampling``). An epoch is one pass over all copies."""
+    """Encode the training data this many times, each with its own noise (``augment``). An epoch is
+    one pass over all copies."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
@@ -186,8 +186,3 @@ class TokenizerConfig(Checked, prefix="tokenizer."):
     path: str | None = None
     """Use an existing SentencePiece model, or a folder with one per language (``source.spm`` and
     ``target.spm``). null: train one."""
-    sampling: float = number(0.0, at_least=0, at_most=1)
-    """Strength of subword regularisation, in the training data only, once for each of
-    ``data.copies``; 0 = off. ``bpe``: probability of dropping a merge (BPE-dropout, Provilkov et
-    al. 2020; usual: 0.1). ``unigram``: α, the exponent of a segmentation's probability (Kudo 2018;
-    usual: 0.1 to 0.5, smaller values vary more)."""

@@ -188,9 +188,9 @@ class TrainJob(Checked):
             "model.tied_embeddings=decoder or none",
         )
         require(
-            self.data.copies == 1 or self.data.augment != "none" or self.tokenizer.sampling > 0,
-            f"data.copies={self.data.copies} would be equal copies: set augment=standard or "
-            "tokenizer.sampling, or leave it out",
+            self.data.copies == 1 or self.data.augment != "none",
+            f"data.copies={self.data.copies} would be equal copies: set augment=standard, or leave "
+            "it out",
         )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")

@@ -18,17 +18,13 @@ _MIN_LOG_RATIO = 0.5
 """Mean log-ratio of a subword's frequencies on the two sides that decides its language."""
 
 
-def diagnose(
-    train: TokenStore, valid: TokenStore, tokenizer: Tokenizer, sampling: float = 0.0
-) -> Iterator[str]:
+def diagnose(train: TokenStore, valid: TokenStore, tokenizer: Tokenizer) -> Iterator[str]:
     """Warnings to read before a long run, one sentence each.
 
     Args:
         train: Training data, or a random sample.
         valid: Validation set, encoded with the same vocabulary.
         tokenizer: The vocabulary.
-        sampling: Strength of subword regularisation in the training data. With it, equal texts
-            differ in their tokens, so validation pairs are not searched for.
     """
     chosen = evenly_spaced(len(train), _NUM_TRAIN)
     sides = ("source", train.src, tokenizer), ("target", train.tgt, tokenizer.tgt)
@@ -46,8 +42,6 @@ def diagnose(
             "source and target seem to be swapped in the validation set, or in the training data: "
             "check src and tgt"
         )
-    if sampling:
-        return
     chosen = evenly_spaced(len(valid), _NUM_VALID)
     lengths = np.stack([train.src.lengths, train.tgt.lengths])  # computed once
     known = sum(_contains(train, lengths, valid, i) for i in chosen)

@@ -171,8 +171,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     data, config, sizes = job.data, job.tokenizer, held_out.sizes(job.data)
     given, missing = None, list[str]()
     if config.path is None:
-        irrelevant = ("sampling", "joint") if config.joint else ("sampling",)
-        settings: object = {k: v for k, v in asdict(config).items() if k not in irrelevant}
+        settings: object = asdict(config)
     else:
         given = existing_vocabulary(config.path, job.run_dir)
         log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
@@ -204,16 +203,16 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
 
 def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozenset[int]) -> Path:
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
-    data, sampling, seed = job.data, job.tokenizer.sampling, job.train.seed
+    data, seed = job.data, job.train.seed
     cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
     settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
-    if data.augment != "none" or sampling > 0:
-        settings.append([sampling, data.copies, seed])
+    if data.augment != "none":
+        settings.append([data.copies, seed])
     entry = cache_dir / f"corpus-{cache.key(_text(data), token_store.FORMAT, settings)}"
 
     def build(to: Path) -> None:
         local = replace(data, train=local_sources(data.train, data, cache_dir))
-        _encode_corpus(EncodeChunk(local, vocabulary, excluded, sampling, seed), to)
+        _encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
 
     cache.build_once(entry, build)
     return entry

@@ -217,7 +217,7 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     stores = data.train.sample, data.valid_store
-    warnings = [*data_diagnostics.diagnose(*stores, data.tokenizer, job.tokenizer.sampling)]
+    warnings = [*data_diagnostics.diagnose(*stores, data.tokenizer)]
     references = [[pair.tgt for pair in data.valid]]
     if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
         warnings.append(

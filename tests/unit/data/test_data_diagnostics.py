@@ -61,9 +61,6 @@ def test_suspicious_data_give_one_warning_and_others_none(
     warnings = list(diagnose(encoded(train), encoded(valid), vocabulary))
     assert len(warnings) == (found is not None)
     assert all(warning.startswith(str(found)) for warning in warnings)
-    # Sampled segmentations of equal pairs differ, so equal tokens say nothing.
-    sampled = list(diagnose(encoded(train), encoded(valid), vocabulary, sampling=0.1))
-    assert sampled == [warning for warning in warnings if warning.startswith(SWAPPED)]
 
 
 @pytest.mark.parametrize(("byte_fallback", "size"), [(True, 290), (False, 34)])

@@ -85,7 +85,6 @@ CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the number of updates": ("train", {"max_steps": 7}, []),
     "the training seed": ("train", {"seed": 2}, []),
     "the number of processes": ("data", {"workers": 1}, []),
-    "subword regularisation": ("tokenizer", {"sampling": 0.1}, ["_encode_corpus"]),
     "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
     "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
     "de-duplication": ("data.cleaning", {"deduplicate": None}, ["_encode_corpus"]),
@@ -113,14 +112,10 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     assert built == []
 
 
-def test_copies_depend_on_seed_number_and_strengths(job: TrainJob, built: list[str]) -> None:
-    job = changed(changed(job, "data", copies=2, augment="standard"), "tokenizer", sampling=0.1)
+def test_copies_depend_on_seed_and_number(job: TrainJob, built: list[str]) -> None:
+    job = changed(job, "data", copies=2, augment="standard")
     first = prepare(job)
-    for part, change in (
-        ("train", {"seed": 2}),
-        ("data", {"copies": 3}),
-        ("tokenizer", {"sampling": 0.2}),
-    ):
+    for part, change in (("train", {"seed": 2}), ("data", {"copies": 3})):
         built.clear()
         assert prepare(changed(job, part, **change)).corpus != first.corpus
         assert built == ["_encode_corpus"]
@@ -130,7 +125,7 @@ def test_copies_depend_on_seed_number_and_strengths(job: TrainJob, built: list[s
 
 
 def test_equal_copies_are_refused(job: TrainJob) -> None:
-    with input_error(r"data\.copies=2 .*: set augment=standard or tokenizer\.sampling"):
+    with input_error(r"data\.copies=2 .*: set augment=standard, or leave"):
         changed(job, "data", copies=2)
 
 

@@ -21,9 +21,9 @@ def test_settings_of_a_given_vocabulary_are_recorded(tmp_path: Path) -> None:
     """Whatever was typed: config.yaml says what is used."""
     path = tmp_path / "given.model"
     path.write_bytes(train_tokenizer(TEXT, OTHER))
-    job = replace(JOB, tokenizer=TokenizerConfig(path=str(path), vocab_size=999, sampling=0.1))
+    job = replace(JOB, tokenizer=TokenizerConfig(path=str(path), vocab_size=999))
     recorded = resolved(job).tokenizer
-    assert recorded == replace(OTHER, path=str(path), sampling=0.1)
+    assert recorded == replace(OTHER, path=str(path))
 
 
 def test_settings_of_the_vocabulary_of_an_initial_model_are_recorded() -> None:

@@ -105,21 +105,19 @@ class EncodedChunk(NamedTuple):
 class EncodeChunk:
     """Worker task: cleans and encodes a chunk.
 
-    A corpus is encoded ``data.copies`` times, each with noise (``data.augment``) and a segmentation
-    (``tokenizer.sampling``) of its own. It is cleaned once, without either.
+    A corpus is encoded ``data.copies`` times, each with noise of its own (``data.augment``). It is
+    cleaned once, without noise.
 
     Args:
         data: The configuration.
         vocabulary: A SentencePiece model, or a folder with those of both languages.
         held_out: Hashes of sentences that no training pair may contain.
-        sampling: Strength of subword regularisation; 0: the best segmentation.
         seed: Seed of the noise.
     """
 
     data: DataConfig
     vocabulary: Path
     held_out: frozenset[int] = frozenset()
-    sampling: float = 0.0
     seed: int = 1
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
@@ -152,9 +150,9 @@ class EncodeChunk:
     def content(self, source: int, kept: list[KeptPair]) -> Arrays:
         """Tokens and lengths of all copies of the kept pairs, one copy after the other."""
         pairs = [(pair.src, pair.tgt) for pair in kept]
-        if self.data.augment != "none" or self.sampling:
+        if self.data.augment != "none":
             copies = range(self.data.copies)
-            pairs = [self._varied(source, copy, pair) for copy in copies for pair in kept]
+            pairs = [self._noisy(source, copy, pair) for copy in copies for pair in kept]
         arrays, dtype = Arrays(), token_type(self.tokenizer.num_ids)
         for number, name in enumerate(("src", "tgt")):
             side = Side.from_lists([pair[number] for pair in pairs])
@@ -162,20 +160,20 @@ class EncodeChunk:
             arrays[f"{name}.lengths"] = side.lengths
         return arrays
 
-    def _encode(self, tag: str, text: Pair, sampling: float = 0.0) -> tuple[list[int], list[int]]:
+    def _encode(self, tag: str, text: Pair) -> tuple[list[int], list[int]]:
         """Ids of both sides, with end symbols and the tag."""
         source = self.tokenizer.without_unknown_marks(text.src)  # as when it is translated
-        (src,) = self.tokenizer.encode([source], sampling)
-        (tgt,) = self.tokenizer.tgt.encode([text.tgt], sampling)
+        (src,) = self.tokenizer.encode([source])
+        (tgt,) = self.tokenizer.tgt.encode([text.tgt])
         return [*([self.tokenizer.tags[tag]] if tag else []), *src, EOS], [*tgt, EOS]
 
-    def _varied(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
+    def _noisy(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
         """Ids of a copy of a pair: those of the clean pair if the copy has a side too long."""
         seed = [self.seed, copy, source, pair.row]
         noisy = self._cleaners[source].add_noise(pair.cleaned, seed)
-        if noisy is None and not self.sampling:
+        if noisy is None:
             return pair.src, pair.tgt
-        src, tgt = self._encode(pair.cleaned.tag, noisy or pair.cleaned.text, self.sampling)
+        src, tgt = self._encode(pair.cleaned.tag, noisy)
         fits = max(len(src), len(tgt)) <= self.data.cleaning.max_tokens
         return (src, tgt) if fits else (pair.src, pair.tgt)
 

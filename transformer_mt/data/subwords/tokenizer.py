@@ -8,7 +8,7 @@ import hashlib
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +109,13 @@ class Tokenizer:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset({UNK, *filter(self._sp.is_byte, range(self.vocab_size))})
 
-    def encode(self, lines: Iterable[str], sampling: float = 0.0) -> list[list[int]]:
-        """Ids of each line, without special symbols; a blank line has none.
-
-        Args:
-            lines: The text.
-            sampling: Strength of subword regularisation (``tokenizer.sampling``). SentencePiece
-                0.2.3 draws other segmentations in each process, whatever its seed.
-        """
-        encode = self._sp.encode
-        if sampling:
-            encode = partial(encode, enable_sampling=True, alpha=sampling, nbest_size=-1)
+    def encode(self, lines: Iterable[str]) -> list[list[int]]:
+        """Ids of each line, without special symbols; a blank line has none."""
         encoded = []
         for line in map(one_line, lines):
-            ids = encode(line)
+            ids = self._sp.encode(line)
             if UNK in ids and self._has_unused:
-                ids = self._sp.piece_to_id(encode(line, out_type=str))
+                ids = self._sp.piece_to_id(self._sp.encode(line, out_type=str))
             encoded.append(ids)
         return encoded
 

@@ -1,13 +1,12 @@
-"""Copies of the training data, with noise and sampled segmentations."""
+"""Copies of the training data, with noise."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.data_jobs import changed, prepare_job, write_pairs
-from support.sample import sample_pairs
+from support.data_jobs import prepare_job, write_pairs
 from support.stores import rows
-from support.tokenizers import random_lines
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
 from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
@@ -35,7 +34,6 @@ def encoder(
     vocabulary: Path,
     noise: NoiseMix | None,
     *,
-    sampling: float = 0.0,
     seed: int = 1,
     copies: int = 1,
     max_tokens: int = 200,
@@ -51,7 +49,7 @@ def encoder(
         copies=copies,
         augment="none" if noise is None else "standard",
     )
-    task = EncodeChunk(data, vocabulary, sampling=sampling, seed=seed)
+    task = EncodeChunk(data, vocabulary, seed=seed)
     for cleaner in task._cleaners:
         cleaner.noise = noise
     return task
@@ -84,9 +82,8 @@ def test_noise_is_a_function_of_seed_copy_and_pair(vocabulary: Path) -> None:
         assert sum(x != y for x, y in zip(a, b, strict=True)) > len(LINES) / 3
 
 
-@pytest.mark.parametrize("sampling", [0.0, 0.3])
-def test_tags_are_neither_changed_nor_segmented(vocabulary: Path, sampling: float) -> None:
-    task = encoder(vocabulary, NoiseMix({"upper_case": 1.0}), sampling=sampling)
+def test_tags_are_not_changed(vocabulary: Path) -> None:
+    task = encoder(vocabulary, NoiseMix({"upper_case": 1.0}))
     encoded = encode(task, [f"<2de> {line}" for line in LINES])
     source = encoded.src
     (tag,) = task.tokenizer.tags.values()
@@ -107,38 +104,23 @@ def test_noise_is_added_before_normalisation(vocabulary: Path) -> None:
         assert texts(vocabulary, encode(task, ["rote's Haus."]).src) == [expected]
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_segmentations_are_sampled_for_each_copy_and_spell_the_same_text(
-    tmp_path: Path, kind: str
-) -> None:
-    lines = [pair.tgt for pair in sample_pairs("valid")]
-    config = TokenizerConfig(vocab_size=600, type=kind)
-    (tmp_path / "m").write_bytes(train_tokenizer(lines, config))
-    clean = encode(encoder(tmp_path / "m", None), lines)
-    sampled = encode(encoder(tmp_path / "m", None, sampling=0.2, copies=2), lines)
-    for side, best in ((sampled.src, clean.src), (sampled.tgt, clean.tgt)):
-        assert texts(tmp_path / "m", side) == [*lines, *lines]
-        one, two = rows(side)[: len(lines)], rows(side)[len(lines) :]
-        for a, b in ((one, two), (one, rows(best))):
-            assert sum(x != y for x, y in zip(a, b, strict=True)) > len(lines) / 2
-
-
-def test_a_pair_that_would_be_too_long_stays_as_it_is(vocabulary: Path) -> None:
+def test_a_pair_that_would_be_too_long_stays_as_it_is(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "m"
+    small_tokenizer(vocabulary, LINES)  # which spells capitals in bytes
     clean = encode(encoder(vocabulary, None), LINES)
     longest = int(clean.src.lengths.max())
     noise = NoiseMix({"upper_case": 1.0})
-    task = encoder(vocabulary, noise, sampling=0.5, max_tokens=longest, copies=3)
-    sampled = encode(task, LINES)
-    assert max(sampled.src.lengths.max(), sampled.tgt.lengths.max()) <= longest
+    noisy = encode(encoder(vocabulary, noise, max_tokens=longest, copies=3), LINES)
+    assert max(noisy.src.lengths.max(), noisy.tgt.lengths.max()) <= longest
     sides = [
         [a == b for a, b in zip(rows(found), rows(given) * 3, strict=True)]
-        for found, given in ((sampled.src, clean.src), (sampled.tgt, clean.tgt))
+        for found, given in ((noisy.src, clean.src), (noisy.tgt, clean.tgt))
     ]
     assert sides[0] == sides[1]
     assert 0 < sum(sides[0]) < len(sides[0])
 
 
-def prepared_with(folder: Path, sampling: float = 0.0, **data: object) -> Prepared:
+def prepared_with(folder: Path, **data: object) -> Prepared:
     lines = [*LINES, "", LINES[0], "a " * 300]
     sets = {"train": lines, "valid": LINES[:20], "test": LINES[20:40]}
     sources = {
@@ -146,13 +128,14 @@ def prepared_with(folder: Path, sampling: float = 0.0, **data: object) -> Prepar
         for name, part in sets.items()
     }
     cleaning = CleaningConfig(max_tokens=200, deduplicate="pairs", drop_held_out=True)
-    job = prepare_job(folder, sources.pop("train"), 340, cleaning=cleaning, **sources, **data)
-    return prepare(changed(job, "tokenizer", sampling=sampling))
+    return prepare(
+        prepare_job(folder, sources.pop("train"), 340, cleaning=cleaning, **sources, **data)
+    )
 
 
 def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_path: Path) -> None:
     clean = prepared_with(tmp_path)
-    copied = prepared_with(tmp_path, sampling=0.2, copies=3, augment="standard")
+    copied = prepared_with(tmp_path, copies=3, augment="standard")
     assert copied.report == clean.report
     assert len(copied.train) == 3 * len(clean.train) == 3 * clean.report["kept"]
     assert copied.num_pairs == clean.num_pairs == len(clean.train)
