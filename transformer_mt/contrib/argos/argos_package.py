@@ -9,9 +9,6 @@ from transformer_mt import InputError
 from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.protocols import LoadedFolder
 
-_VOCABULARIES = ("tokenizer.model", "source.spm")
-"""Names that a model folder may have for the vocabulary of the source."""
-
 log = logging.getLogger(__name__)
 
 
@@ -34,7 +31,8 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
     model.mkdir(parents=True)
     source.write("ctranslate2", model, compute_type)
     # Of two vocabularies, that of the source: to join pieces it need not know them.
-    vocabulary = next(filter(Path.exists, map(model.joinpath, _VOCABULARIES)))
+    names = "tokenizer.model", "source.spm"
+    vocabulary = next(filter(Path.exists, map(model.joinpath, names)))
     vocabulary.rename(package / "sentencepiece.model")
     metadata = {"package_version": "1.0", "argos_version": "1.10"}  # 1.9 does not join bytes
     for side, code in zip(("from", "to"), codes, strict=True):

@@ -85,17 +85,13 @@ def _model(pieces: SentencePieceProcessor, ids: dict[str, int], kind: str) -> di
 
     BPE joins the two pieces that together have the highest score, here those of the first merge.
     """
+    scores = {piece: pieces.get_score(i) for piece, i in ids.items()}
     if kind == "unigram":
-        scores = [[piece, pieces.get_score(i)] for piece, i in ids.items()]
-        return {
-            "type": "Unigram",
-            "unk_id": pieces.unk_id(),
-            "byte_fallback": True,
-            "vocab": scores,
-        }
+        unk, vocab = pieces.unk_id(), [*scores.items()]
+        return {"type": "Unigram", "unk_id": unk, "byte_fallback": True, "vocab": vocab}
     merges = [
         [piece[:i], piece[i:]]
-        for piece in sorted(ids, key=lambda piece: -pieces.get_score(ids[piece]))
+        for piece in sorted(ids, key=lambda piece: -scores[piece])
         for i in range(1, len(piece))
         if piece[:i] in ids and piece[i:] in ids
     ]

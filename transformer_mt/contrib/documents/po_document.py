@@ -87,8 +87,7 @@ class PoDocument:
             else:
                 message.msgstr = "".join(forms[0])
             message.fuzzy = self._fuzzy
-            message.previous_msgctxt = message.previous_msgid = None
-            message.previous_msgid_plural = None
+            message.previous_msgctxt = message.previous_msgid = message.previous_msgid_plural = None
             before = blocks[number]
             after = str(message).rstrip().replace("\n", "\r\n" if "\r\n" in before else "\n")
             given = _MESSAGE.match(before)
