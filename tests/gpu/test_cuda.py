@@ -324,7 +324,7 @@ def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
                     ModelStep([fast], src, 3),
                     limits,
                     draws,
-                    DecodeConfig(sampling=True, top_k=20, top_p=0.9),
+                    DecodeConfig(sampling=True, top_k=20),
                     bos=BOS,
                     eos=EOS,
                     device=GPU,

@@ -57,15 +57,12 @@ class DecodeConfig(SearchConfig):
     """With sampling: raise probabilities to the power 1 / temperature."""
     top_k: int = number(0, at_least=0)
     """With sampling: draw from this many of the most probable tokens; 0: from all."""
-    top_p: float = number(1.0, above=0, at_most=1)
-    """With sampling: draw from the fewest tokens that together have this probability (nucleus
-    sampling); 1: from all."""
     seed: int = 1
     """With sampling: random seed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in () if self.sampling else ("temperature", "top_k", "top_p", "seed"):
+        for name in () if self.sampling else ("temperature", "top_k", "seed"):
             require(
                 getattr(self, name) == getattr(DecodeConfig, name),
                 f"{name} applies to sampling only: set sampling=true too",
@@ -145,7 +142,6 @@ class TranslateJob(Checked):
     sampling: bool = DecodeConfig.sampling
     temperature: float = DecodeConfig.temperature
     top_k: int = DecodeConfig.top_k
-    top_p: float = DecodeConfig.top_p
     seed: int = DecodeConfig.seed
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Random sampling of translations (temperature, top-k, top-p), for example for back-translation."""
+"""Random sampling of translations (temperature, top-k), for example for back-translation."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -11,10 +11,6 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
 from transformer_mt.decode.search.step_function import StepFunction, force
-
-_NUCLEUS_SIZE = 512
-"""Tokens that usually hold ``top_p`` of the probability; the whole vocabulary is sorted only where
-they do not."""
 
 
 def sample(
@@ -31,11 +27,11 @@ def sample(
 
     Each translation has a random generator, [B][N], which yields one number for each token; so a
     sample depends on nothing but the model and its generator. ``config`` gives ``temperature``,
-    ``top_k``, ``top_p`` and ``length_penalty``; for the other arguments see ``beam_search``.
+    ``top_k`` and ``length_penalty``; for the other arguments see ``beam_search``.
 
     Returns:
         For each sentence its N translations, in the order of ``generators``. Log-probabilities are
-        the model's, before temperature, ``top_k`` and ``top_p``.
+        the model's, before temperature and ``top_k``.
     """
     # [B][N] lists of tokens and their log-probabilities; finished ones end with the end symbol.
     samples: list[list[list[tuple[int, float]]]] = [[[] for _ in row] for row in generators]
@@ -61,9 +57,7 @@ def sample(
             dtype=torch.float64,
         ).to(log_probs.device)
         log_probs = log_probs.expand(*uniform.shape, -1)
-        tokens, values = sample_tokens(
-            log_probs, uniform, config.temperature, config.top_k, config.top_p
-        )
+        tokens, values = sample_tokens(log_probs, uniform, config.temperature, config.top_k)
         for i, ids, terms in zip(active, tokens.tolist(), values.tolist(), strict=True):
             for drawn, token, log_prob in zip(samples[i], ids, terms, strict=True):
                 if not is_finished(drawn):
@@ -78,12 +72,12 @@ def sample(
 
 
 def sample_tokens(
-    log_probs: Tensor, uniform: Tensor, temperature: float, top_k: int, top_p: float
+    log_probs: Tensor, uniform: Tensor, temperature: float, top_k: int
 ) -> tuple[Tensor, Tensor]:
     """Samples tokens by inverting their cumulative distribution.
 
     Probabilities are raised to the power 1 / ``temperature``; then only the ``top_k`` largest are
-    kept (0: all), and of these the fewest that hold ``top_p`` of their sum (nucleus sampling).
+    kept (0: all).
 
     Shapes: ``log_probs`` [..., V]; ``uniform`` [...], random numbers in [0, 1).
 
@@ -95,12 +89,6 @@ def sample_tokens(
     if top_k:
         kept, index = fast_topk(log_probs, top_k)
     probs = (kept.double() / temperature).softmax(-1)
-    if top_p < 1:
-        values, order = probs.topk(min(_NUCLEUS_SIZE, probs.shape[-1]))
-        if bool((values.sum(-1) < top_p).any()):
-            values, order = probs.sort(-1, descending=True)
-        probs = values.masked_fill(values.cumsum(-1) - values >= top_p, 0)
-        index = order if index is None else index.gather(-1, order)
     cumulative = probs.cumsum(-1)
     threshold = uniform.double()[..., None] * cumulative[..., -1:]
     # The first that exceeds the threshold: never a token of probability 0.
