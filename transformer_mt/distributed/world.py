@@ -48,6 +48,11 @@ class World:
         """Whether this is rank 0, which alone writes files and output."""
         return self.rank == 0
 
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether the torchrun that has started this rank has ended."""
+        return self.launcher not in (None, os.getppid())
+
     def gather(self, value: T) -> list[T]:
         """Values of all ranks, in the order of ranks, on each rank."""
         if self.size == 1:

@@ -5,11 +5,10 @@ and raises ``StoppedError`` (``Trainer._loop``); a validation is interrupted imm
 (``Signals.interrupting``). A second signal has the system's default effect: it ends the process.
 With several ranks, later signals are ignored: Slurm and systemd signal all processes, and torchrun
 forwards to its workers what it received itself; it kills those that do not end in time. If torchrun
-itself is killed, its workers stop as after SIGTERM.
+itself is killed (``World.is_orphaned``), its workers stop as after SIGTERM.
 """
 
 import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -34,22 +33,17 @@ class Signals:
     Only the main thread gets signals: in any other, such as a notebook's, no handler is installed.
 
     Args:
-        launcher: Process id of the launcher of several ranks.
+        has_ranks: Whether this is one of several ranks.
+
+    Attributes:
+        received: Number of the first signal.
     """
 
-    def __init__(self, launcher: int | None = None) -> None:
-        self._launcher = launcher
-        self._second = signal.SIG_DFL if launcher is None else signal.SIG_IGN
-        self._received: int | None = None
+    def __init__(self, has_ranks: bool = False) -> None:
+        self._second = signal.SIG_IGN if has_ranks else signal.SIG_DFL
+        self.received: int | None = None
         self._interrupting = False
         self._previous: dict[int, Any] = {}
-
-    @property
-    def received(self) -> int | None:
-        """Number of the first signal."""
-        if self._received is None and self._launcher not in (None, os.getppid()):
-            self._received = signal.SIGTERM
-        return self._received
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -64,7 +58,7 @@ class Signals:
             signal.signal(number, handler)
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        self._received = number
+        self.received = number
         for handled in self._previous:
             signal.signal(handled, self._second)
         if self._interrupting:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -86,6 +87,7 @@ class Trainer:
         self._lr = 0.0  # of the latest update
         self._monitor: Monitor
         self._micro_batches: list[Batch] = []  # of the current update
+        self._targets, self._data_seconds = 0, 0.0  # of the updates since the last log line
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
@@ -137,13 +139,11 @@ class Trainer:
         if world.is_main:
             sizes = len(self._train), self.model, self._batches, self.criteria
             log_start(job, *sizes, self.precision, world, done=state.step)
-        threads = torch.get_num_threads() if world.device.type == "cpu" and world.size == 1 else 1
-        record = self._run_dir, state, self.criteria
-        self._monitor = Monitor(*record, trackers, world.is_main, threads)
+        self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
         batches = prefetch(self._batches.read(remaining))
         try:
-            with Signals(world.launcher) as signals:
+            with Signals(world.size > 1) as signals:
                 with closing(self.checkpoints):
                     self._loop(batches, signals)
                 if world.is_main:
@@ -174,7 +174,8 @@ class Trainer:
         while not (stop_requested or criteria.should_stop(state)):
             interval = criteria.interval(state)
             self._step(batches)
-            stop_requested = self._world.any(signals.received is not None)
+            is_stopped = signals.received is not None or self._world.is_orphaned
+            stop_requested = self._world.any(is_stopped)
             if criteria.logs(state):
                 self._log()
                 self.checkpoints.check()
@@ -186,9 +187,11 @@ class Trainer:
                     self._save()
                     if validates and not stop_requested:
                         self._validate(signals)
-        if self._world.any(signals.received is not None):  # perhaps since the last update
+        # A signal may have come since the last update.
+        if self._world.any(stop_requested or signals.received is not None):
             self.checkpoints.wait()
-            raise StoppedError(max(self._world.gather(signals.received or 0)))
+            number = max(self._world.gather(signals.received or 0))
+            raise StoppedError(number or signal.SIGTERM)  # 0 without torchrun
 
     def _step(self, batches: Batches) -> None:
         """One update, with the learning rate and the dropout seed of its number, and its time."""
@@ -204,7 +207,9 @@ class Trainer:
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)
-        self._monitor.update(num_targets, waited)
+        self._targets += num_targets
+        self._data_seconds += waited
+        self._monitor.bar.update(1)
         now = time.perf_counter()
         self.state.seconds += now - self._accounted
         self._accounted = now
@@ -234,6 +239,8 @@ class Trainer:
         self._check_skipped()
         sums, state = self._sums.read(), self.state
         self._sums.clear()
+        speed = self._targets, self._data_seconds
+        self._targets, self._data_seconds = 0, 0.0
         if skipped := int(sums["skipped"]):
             state.skipped += skipped
             self._monitor.note(f"  skipped {skipped} updates: the gradient was not finite")
@@ -246,7 +253,7 @@ class Trainer:
             "grad_norm": self._sums.grad_norm.item(),
             "skipped": state.skipped,
         }
-        self._monitor.log_training(state.step, values)
+        self._monitor.log_training(state.step, values, *speed)
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""

@@ -60,11 +60,10 @@ def records(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def train(monitor: Monitor, *steps: int, waited: float = 0.0, tokens: int = 100) -> None:
+def train(monitor: Monitor, *steps: int, tokens: int = 100) -> None:
     """Some updates, each of which is logged."""
     for step in steps:
-        monitor.update(tokens, waited)
-        monitor.log_training(step, TRAIN)
+        monitor.log_training(step, TRAIN, tokens, 0.0)
 
 
 def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
@@ -73,8 +72,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     scores = {"bleu": 12.345, "chrf": 100.0, "new": 7.0}
     monitor = open_monitor(tmp_path, 0, 100, max_seconds=12.0, trackers=tensorboard(tmp_path))
     clock[0] += 2.0
-    monitor.update(5000, 0.5)
-    monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5})
+    monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5}, 5000, 0.5)
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
     train, valid = records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
@@ -121,14 +119,12 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
 ) -> None:
     first = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     for step in (10, 20, 30):
-        first.update(100, 0.0)
-        first.log_training(step, {**TRAIN, "loss": float(step)})
+        first.log_training(step, {**TRAIN, "loss": float(step)}, 100, 0.0)
     events(tmp_path, first)
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 2)  # event files are ordered by the second
     second = open_monitor(tmp_path, 20, 100, trackers=tensorboard(tmp_path, 20))
-    second.update(100, 0.0)
-    second.log_training(30, {**TRAIN, "loss": 3.0})
+    second.log_training(30, {**TRAIN, "loss": 3.0}, 100, 0.0)
     board = events(tmp_path, second)
     curve = [(event.step, event.value) for event in board.Scalars("train/loss")]
     assert curve == [(10, 10), (20, 20), (30, 3)]
@@ -156,29 +152,6 @@ def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     monitor.close()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "limits", "warned"),
-    [
-        (60.0, (100_000, None), ["100,000 updates of 60 s", " 69 days"]),
-        (0.0288, (30_000_000, None), [" 0.0288 s ", " 10 days"]),
-        (0.5, (100_000, None), []),
-        (10.0, (10**9, 1.0), []),  # 360 updates in an hour
-    ],
-)
-def test_a_run_that_would_take_too_long_is_announced_after_three_updates(
-    tmp_path: Path, lines: Any, clock: list[float], seconds: float, limits: Any, warned: list[str]
-) -> None:
-    max_steps, max_hours = limits
-    config = TrainConfig(max_steps=max_steps, max_hours=max_hours)
-    monitor = Monitor(tmp_path, TrainingState(), StoppingCriteria(config))
-    for step in range(1, 6):
-        clock[0] += 500.0 if step == 1 else seconds  # the first update compiles
-        monitor.update(100, 0.0)
-        assert len(lines()) == (bool(warned) and step >= 3)
-    monitor.close()
-    assert all(part in lines()[0] for part in warned)
-
-
 def test_the_first_update_of_a_run_is_logged_with_its_time(
     tmp_path: Path, lines: Any, clock: list[float]
 ) -> None:
@@ -194,38 +167,9 @@ def test_perplexity_is_finite_for_any_loss() -> None:
     assert 1e300 < perplexity(1e9) < float("inf")
 
 
-@pytest.mark.parametrize(
-    "case",  # threads, cores, seconds of waiting, whether warned
-    [
-        (2, 1.9, 0.0, False),
-        (1, 0.4, 0.0, False),  # fewer are impossible
-        (2, 0.8, 6.0, False),  # the rest of the time it waited for data
-        (16, 3.4, 0.0, True),
-    ],
-)
-def test_threads_that_get_little_cpu_time_for_half_a_minute_are_warned_about(
-    tmp_path: Path, lines: Any, clock: list[float], monkeypatch: pytest.MonkeyPatch, case: Any
-) -> None:
-    threads, cores, waited, warned = case
-    used = [50.0]
-    monkeypatch.setattr(time, "process_time", lambda: used[0])
-    monitor = open_monitor(tmp_path, 0, 1000, threads=threads)
-    for update in range(1, 40):
-        with monitor.paused():
-            clock[0] += 30.0  # a checkpoint, with hardly any work of this process
-        clock[0] += 10.0
-        used[0] += 10.0 * cores
-        train(monitor, update, waited=waited)
-        expected = warned and update >= 3
-        advice = [line for line in lines() if f"OMP_NUM_THREADS={max(1, int(cores))} " in line]
-        assert len(advice) == expected  # once
-    monitor.close()
-
-
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
-    monitor.update(0, 0.0)
-    monitor.log_training(1, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")})
+    monitor.log_training(1, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")}, 0, 0.0)
     monitor.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
