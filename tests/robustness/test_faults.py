@@ -56,7 +56,7 @@ RECIPES: list[tuple[str, ...]] = [
 ]
 """Overrides on how a run ends, where validations in the third do not coincide with checkpoints; in
 the last, the corpus has several shards."""
-TWO_RANKS = ("distributed.processes=2", "distributed.timeout_minutes=0.2")
+TWO_RANKS = ("distributed.processes=2",)
 
 
 def newest(run_dir: Path) -> int:
@@ -264,7 +264,6 @@ def test_a_second_start_while_a_run_trains_is_refused(lab: Lab) -> None:
     [
         ("launcher", signal.SIGKILL, -signal.SIGKILL),
         ("worker", signal.SIGKILL, 1),
-        ("worker", signal.SIGSTOP, 1),
     ],
 )
 def test_a_lost_process_of_several_ends_all(

@@ -120,9 +120,6 @@ class DistributedConfig(Checked, prefix="distributed."):
     processes: int | None = number(None, at_least=1, at_most=4096)
     """Train in this many processes on this machine, which torchrun starts. null: one per visible
     GPU, or one on the CPU. If you start torchrun yourself, its options decide."""
-    timeout_minutes: float = number(10.0, above=0, below=1_000_000)
-    """Treat a worker as hung after this many minutes without a response. A checkpoint, and the main
-    worker's own part of a validation, must take less."""
 
 
 @dataclass(kw_only=True, frozen=True)

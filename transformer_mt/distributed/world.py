@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from transformer_mt.config import DistributedConfig
 from transformer_mt.config.checks import choice
 from transformer_mt.distributed.environment import current_rank, num_ranks
 from transformer_mt.errors import InputError
@@ -25,7 +23,6 @@ from transformer_mt.kernels import hardware
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_DEFAULT = DistributedConfig()
 
 
 @dataclass(frozen=True)
@@ -151,13 +148,12 @@ def _cuda_problem() -> str:
 
 
 @contextmanager
-def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator[World]:
+def join(device: torch.device) -> Iterator[World]:
     """Joins the process group of the ranks that the environment names, within the context.
 
-    A collective that takes longer than ``timeout_minutes`` fails on the waiting ranks, and so does
-    joining. Each update has one on the CPU (``World.any``), which also fails as soon as a rank
-    dies; so a GPU run does not depend on the watchdog of NCCL, which aborts the process after the
-    same timeout.
+    A collective that takes longer than 30 minutes, torch's default, fails on the waiting ranks, and
+    so does joining. Each update has one on the CPU (``World.any``), which also fails as soon as a
+    rank dies; so a GPU run does not depend on the watchdog of NCCL, which aborts the process.
 
     Of several GPUs each rank takes its own. Within the context PyTorch uses this rank's share of
     the CPU cores.
@@ -186,7 +182,7 @@ def join(device: torch.device, config: DistributedConfig = _DEFAULT) -> Iterator
             backend = "cpu:gloo,cuda:nccl"
             device = torch.device("cuda", _gpu_index(local_rank))
             torch.cuda.set_device(device)
-        dist.init_process_group(backend, timeout=timedelta(minutes=config.timeout_minutes))
+        dist.init_process_group(backend)
         yield World(device, current_rank(), num_ranks(), local_rank, launcher)
         dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
     finally:

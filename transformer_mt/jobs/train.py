@@ -149,7 +149,7 @@ def _prepared(job: TrainJob) -> Iterator[tuple[TrainJob, Prepared, RecordedRun |
 def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> TrainResult:
     """Trains as one of the ranks."""
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
-    with join(device, job.distributed) as world:
+    with join(device) as world:
         _check_data(job, data, world)
         trainer = Trainer(
             job,

@@ -1,4 +1,10 @@
-"""Set-up of a run: initial model, precision and table of positions; and its final model."""
+"""Set-up of a run: initial model, precision, compilation, positions; and its final model."""
+
+import logging
+import os
+import shutil
+import sysconfig
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -8,9 +14,11 @@ from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
+from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.kernels.compilation import should_compile
 from transformer_mt.model.transformer import BLOCK, Transformer
+
+log = logging.getLogger(__name__)
 
 
 def initial_model(
@@ -46,8 +54,57 @@ def agreed_precision(job: TrainJob, world: World) -> tuple[str, bool]:
     precision = job.train.precision
     if precision == "auto":
         precision = world.broadcast_object(hardware.fastest_precision(world.device))
-    compiled = should_compile(job.train.compile, job.model, world.device, precision)
+    compiled = _should_compile(job.train.compile, job.model, world.device, precision)
     return precision, not world.any(not compiled)
+
+
+def _should_compile(
+    choice: bool | None, model: ModelConfig, device: torch.device, precision: str
+) -> bool:
+    """Whether to compile the training step, for buffers of a fixed shape.
+
+    The default (None) compiles on a GPU if its attention kernel supports the precision and the
+    head sizes. On a CPU a compiled step is slow, and meant for tests.
+
+    Args:
+        choice: The setting ``train.compile``.
+        model: Sizes of the model.
+        device: Device of the training.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
+
+    Raises:
+        InputError: ``train.compile=true`` is impossible: no suitable kernel or no C compiler.
+    """
+    if device.type != "cuda":
+        return bool(choice)
+    possible = (
+        precision == "bf16"
+        # With larger heads and dropout, an RTX 4090 leaves out the gradient, without an error.
+        and model.key_size == model.value_size <= 192
+        and model.key_size % 8 == 0
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+    if choice is not False and possible and not _has_compiler():
+        needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
+        if choice:
+            raise InputError(f"train.compile=true {needs}: install them")
+        log.warning("the training step runs uncompiled, which is slower: compiling it %s", needs)
+        return False
+    if choice and not possible:
+        raise InputError(
+            "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 192, and an "
+            f"Ampere GPU or later; here: {precision}, d_k={model.key_size}, "
+            f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
+        )
+    return possible if choice is None else choice
+
+
+def _has_compiler() -> bool:
+    """Whether Triton finds the C compiler and the headers that it needs for host code."""
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    scheme = sysconfig.get_default_scheme()
+    include = sysconfig.get_path("include", "posix_prefix" if scheme == "posix_local" else scheme)
+    return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()
 
 
 def agreed_max_tokens(job: TrainJob, vocab_size: int, compiled: bool, world: World) -> int:

@@ -156,7 +156,7 @@ class TrainStep:
         clip_norm: float | None = None,
         compiled: bool = False,
     ):
-        self._world, self._clip_norm = world, clip_norm
+        self._world, self._clip_norm, self._compiled = world, clip_norm, compiled
         module = LossModule(model, label_smoothing, precision)
         if compiled:
             module.compile_for(world.size)
@@ -218,7 +218,10 @@ class TrainStep:
             with self._world.no_sync(self._parallel) if i < last else nullcontext():
                 if device.type != "cpu":
                     batch = batch.to(device)
-                batch = allow_any_number_of_sequences(batch)
+                if self._compiled:  # the one size that differs between batches
+                    for side in (batch.src, batch.tgt_in):
+                        assert isinstance(side.boundaries, CuSeqlens)
+                        torch._dynamo.mark_dynamic(side.boundaries.cu_seqlens, 0)
                 batch_loss, batch_nll = self._parallel(batch, loss_scale)
                 (batch_loss * (weight if loss_scale is None else loss_scale)).backward()
             loss += batch_loss.detach()
@@ -229,11 +232,3 @@ class TrainStep:
         """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""
         state = named_state(self._model, self.optimizer)
         return state | (self._scaler.state() if self._scaler else {})
-
-
-def allow_any_number_of_sequences(batch: Batch) -> Batch:
-    """Marks the one size of a buffered batch that differs between batches, for the compiler."""
-    for side in (batch.src, batch.tgt_in):
-        if isinstance(side.boundaries, CuSeqlens):
-            torch._dynamo.mark_dynamic(side.boundaries.cu_seqlens, 0)
-    return batch
