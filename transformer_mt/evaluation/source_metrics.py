@@ -1,22 +1,22 @@
 """Metrics that also read the source: COMET, and the perplexity of a model on the references.
 
-They take the settings, the translator of the model, the hypotheses of all systems, the source and
-one reference, and return a score for each system (``registries.SOURCE_METRICS``).
+They take the settings, the translator of the model, if there is one, and the systems with their
+test set, and return a score for each system (``registries.SOURCE_METRICS``).
 """
 
 import math
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transformer_mt import __version__
 from transformer_mt.config import EvaluateJob
 from transformer_mt.data.subwords.tokenizer import one_line
-from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
+from transformer_mt.evaluation.comparison import Evaluation
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.files import find_program
 
@@ -28,29 +28,23 @@ COMET_MODEL = "Unbabel/wmt22-comet-da"
 """The model of most papers since 2022."""
 
 
-def comet(
-    job: EvaluateJob,
-    translator: Translator | None,
-    systems: Mapping[str, Sequence[str]],
-    source: Sequence[str],
-    reference: Sequence[str],
-) -> dict[str, Score]:
-    """COMET score of every system against one reference, from one call of ``comet-score``.
+def comet(job: EvaluateJob, _: Translator | None, evaluation: Evaluation) -> list[Score]:
+    """COMET score of every system against the first reference, from one call of ``comet-score``.
 
     Raises:
         InputError: The command is not installed or fails, for example without its model.
     """
     from transformer_mt.distributed.world import pick_device  # loads PyTorch
 
-    tags = () if translator is None else translator.tokenizer.tags
-    source = [split_tag(line, tags)[1] for line in source]
+    source = [text for _, text in evaluation.test.split_source()]
+    reference, systems = _first_reference(evaluation), evaluation.systems
     command, gpu = comet_command(), pick_device(job.device).type == "cuda"
     options = ["--gpus", "1" if gpu else "0", "--quiet", "--only_system"]
     with TemporaryDirectory(prefix="mt-comet-") as name:
         folder = Path(name)
         files = [f"{i}.txt" for i in range(len(systems))]
-        texts = zip([*files, "src", "ref"], [*systems.values(), source, reference], strict=True)
-        for file, lines in texts:
+        texts = [*(system.hypotheses for system in systems), source, reference]
+        for file, lines in zip([*files, "src", "ref"], texts, strict=True):
             # comet-score also ends lines at \r.
             text = "".join(f"{one_line(line)}\n" for line in lines)
             (folder / file).write_text(text, encoding="utf-8", newline="\n")
@@ -63,21 +57,21 @@ def comet(
         )
     printed = dict(re.findall(r"^(\S+)\tscore: (-?[\d.]+)$", done.stdout, re.MULTILINE))
     if done.returncode or set(printed) != set(files):
-        *_, reason = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()]
+        reason = [f"exit status {done.returncode}", *done.stderr.strip().splitlines()][-1]
         raise InputError(
             f"{COMMAND} failed ({reason}): can it download its model {COMET_MODEL}? Offline, copy "
             "the model from the Hugging Face cache of a machine that has it"
         )
-    return {
-        system: Score(
+    return [
+        Score(
             name="COMET",
             score=float(printed[file]),
             signature=f"nrefs:1|model:{COMET_MODEL}",
             segments=len(source),
             decimals=4,
         )
-        for system, file in zip(systems, files, strict=True)
-    }
+        for file in files
+    ]
 
 
 def comet_command() -> str:
@@ -96,12 +90,8 @@ def comet_command() -> str:
 
 
 def perplexity(
-    _: EvaluateJob,
-    translator: Translator | None,
-    systems: Mapping[str, Sequence[str]],
-    source: Sequence[str],
-    reference: Sequence[str],
-) -> dict[str, Score]:
+    _: EvaluateJob, translator: Translator | None, evaluation: Evaluation
+) -> list[Score]:
     """Perplexity per subword of the model that translates, as in the paper's Table 3.
 
     It is exp of the mean negative log-likelihood of the reference's subwords, end symbols included.
@@ -111,7 +101,9 @@ def perplexity(
     Raises:
         InputError: A line is longer than the model's position embeddings allow.
     """
+    source, reference = evaluation.test.source, _first_reference(evaluation)
     assert translator is not None
+    assert source is not None
     scored = translator.score(source, reference)
     subwords = sum(len(translation.pieces) for translation in scored)
     nll = -sum(translation.log_prob for translation in scored) / subwords
@@ -122,4 +114,8 @@ def perplexity(
         segments=len(reference),
         verbose=f"{subwords:,} subwords",
     )
-    return dict.fromkeys(systems, ppl)
+    return [ppl] * len(evaluation.systems)
+
+
+def _first_reference(evaluation: Evaluation) -> Sequence[str]:
+    return next(iter(evaluation.test.references.values()))

@@ -89,7 +89,9 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         evaluation = evaluate_systems({str(job.model): translations}, test, settings)
     for name in SOURCE_METRICS:
         if name in asked:
-            _add_source_scores(job, name, translator, evaluation)
+            added: list[Score] = resolve_name(SOURCE_METRICS[name])(job, translator, evaluation)
+            for system, score in zip(evaluation.systems, added, strict=True):
+                system.scores.append(score)
     if job.report is not None:
         curves = [] if request is None else read_records(request.folder)
         facts = _facts(request, translator)
@@ -177,20 +179,6 @@ def _translate(translator: Translator, lines: Sequence[str], size: int) -> list[
                 translations[i] = text
             progress.update(len(chunk))
     return translations
-
-
-def _add_source_scores(
-    job: EvaluateJob, name: str, translator: Translator | None, evaluation: Evaluation
-) -> None:
-    """Adds the scores of all systems by a metric that also reads the source."""
-    source, (reference, *_) = evaluation.test.source, evaluation.test.references.values()
-    assert source is not None
-    hypotheses = {system.name: system.hypotheses for system in evaluation.systems}
-    added: dict[str, Score] = resolve_name(SOURCE_METRICS[name])(
-        job, translator, hypotheses, source, reference
-    )
-    for system in evaluation.systems:
-        system.scores.append(added[system.name])
 
 
 def _facts(request: EngineRequest | None, translator: Translator | None) -> dict[str, str]:

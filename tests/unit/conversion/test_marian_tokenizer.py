@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
     for name, content in tokenizer_files(tokenizer, trained).items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
     for name in run_layout.SIDE_TOKENIZERS:
-        (tmp_path / name).write_bytes(tokenizer.serialized)
+        copyfile(tmp_path / "m", tmp_path / name)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     lines = [*random_lines(50, 9, seed=3), *ODD_LINES]
     expected = tokenizer.encode(lines)

@@ -92,11 +92,6 @@ class Tokenizer:
         """Number of pieces of the larger vocabulary of the two languages."""
         return max(self.vocab_size, self.tgt.vocab_size)
 
-    @property
-    def serialized(self) -> bytes:
-        """The SentencePiece model, a serialised ``ModelProto``."""
-        return bytes(self._sp.serialized_model_proto())
-
     @cached_property
     def _has_unused(self) -> bool:
         """Whether some pieces are those of the other language only (``conversion/``): a run of
