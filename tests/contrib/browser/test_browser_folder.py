@@ -19,6 +19,7 @@ from transformer_mt import run_layout
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.decode.engines import torch_engine
 
 ODD = ["", "  a  fox ", "a\tfox", "▁a ▁ fox▁ ", "\xa0a\xa0fox \xa0", "Füchse 漢字 🙂 x²", "a‐b … c"]
 TO_NODE = """
@@ -105,15 +106,14 @@ def has_programs() -> bool:
 @pytest.mark.slow
 @pytest.mark.skipif(not has_programs(), reason="needs node, its package (NODE_PATH), optimum-cli")
 @pytest.mark.parametrize("norm", ["pre", "post"])  # Blenderbot and MarianMT
-def test_translations_in_node(norm: str, tmp_path: Path) -> None:
+def test_translations_in_node(norm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     peaked = model_that_ends(0.6, norm=norm)
     lines = random_lines(40, 9)
     trained = replace(JOB, model=peaked.config)
     write_model(tmp_path / "model", trained, text=random_lines(200, 9), size=peaked.vocab_size)
     ckpt.save_tensors(peaked.state_dict(), tmp_path / "model" / run_layout.WEIGHTS)
-    expected = translate_lines(
-        tmp_path / "model", lines, beam_size=1, max_length=11, max_extra_tokens=20
-    )
+    monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_: 11)
+    expected = translate_lines(tmp_path / "model", lines, beam_size=1)
     output = export(tmp_path / "model", tmp_path / "out")
     task = "text2text-generation-with-past"
     command = ["optimum-cli", "export", "onnx", "--task", task, "--model", output, tmp_path / "web"]
