@@ -4,7 +4,7 @@ Post-norm models become MarianMT, pre-norm models Blenderbot: the same layers, w
 each sub-layer and one at the end. Pegasus has them too, but transformers.js has only Blenderbot;
 M2M100 has sinusoids of other frequencies, which are not stored with the model.
 
-Three differences are compensated, so that the logits agree to rounding:
+Two differences are compensated, so that the logits agree to rounding:
 
 * MarianMT computes its sinusoids itself, all sines before the cosines, and never stores positions:
   the dimensions of the model are reordered. Blenderbot stores positions, ours or learned ones.
@@ -13,10 +13,8 @@ Three differences are compensated, so that the logits agree to rounding:
   that read the stream are divided by √10, those that write to it multiplied. Embeddings plus
   Marian's own sinusoids cannot be enlarged, so the first norm of each of its stacks keeps the
   larger ε.
-* All heads have d_model / num_heads dimensions. Smaller ones (Table 3, rows B) are padded with
-  zeros, and queries are scaled to give the same attention scores.
 
-Shapes: D model; V vocabulary; H heads; K size of a head.
+Shapes: D model; V vocabulary.
 """
 
 import math
@@ -25,10 +23,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from transformer_mt.config import ModelConfig, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK
+from transformer_mt.decode.engine import unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.model.layers import DecoderLayer, EncoderLayer, FeedForward, sinusoids
 from transformer_mt.model.transformer import Transformer
@@ -59,17 +57,8 @@ def check_supported(config: ModelConfig) -> None:
             f"format=transformers does not support model.tied_embeddings={config.tied_embeddings} "
             "with model.norm=pre: Blenderbot has one matrix; set format=ctranslate2"
         )
-    if config.d_model % config.num_heads:
-        raise InputError(
-            f"format=transformers does not support model.num_heads={config.num_heads}, which does "
-            f"not divide model.d_model={config.d_model}"
-        )
-    for name, size in (("d_k", config.key_size), ("d_v", config.value_size)):
-        if size * config.num_heads > config.d_model:
-            raise InputError(
-                f"format=transformers does not support model.{name}={size}, which is larger than "
-                f"d_model / num_heads = {config.d_model} / {config.num_heads}"
-            )
+    if unsupported := unsupported_shape(config):
+        raise InputError(f"format=transformers does not support {', '.join(unsupported)}")
 
 
 def model_settings(model: Transformer, num_positions: int) -> dict[str, Any]:
@@ -187,7 +176,7 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
             read = plain if pre else stream
             own = layer.self_attention
             q, k, v = _with_bias(own.qkv_proj).split(own.sizes)
-            heads = _pad_heads(q, k, v, own.out_proj.weight, config)
+            heads = q, k, v, own.out_proj.weight
             bias = own.out_proj.bias
             weights |= _attention(f"{name}.self_attn", heads, bias, read, read, stream)
             weights |= _norm(f"{name}.self_attn_layer_norm", layer.residual1.norm, within)
@@ -197,7 +186,7 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
                 cross = layer.cross_attention
                 k, v = cross_kv[2 * i : 2 * i + 2]
                 q, bias = _with_bias(cross.q_proj), cross.out_proj.bias
-                heads = _pad_heads(q, k, v, cross.out_proj.weight, config)
+                heads = q, k, v, cross.out_proj.weight
                 weights |= _attention(f"{name}.encoder_attn", heads, bias, read, plain, stream)
                 weights |= _norm(f"{name}.encoder_attn_layer_norm", final_norm, within)
                 final_norm = layer.residual3.norm
@@ -231,23 +220,6 @@ def _with_bias(linear: nn.Linear) -> Tensor:
     """[M, D + 1], the weight of a layer and, as its last column, its bias or zeros."""
     bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
     return torch.cat([linear.weight, bias[:, None]], dim=1)
-
-
-def _pad_heads(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, config: ModelConfig
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pads heads with zeros to d_model / num_heads dimensions.
-
-    Queries, keys and values are [H · size, D + 1] (``_with_bias``) before, [D, D + 1] after.
-    Scores are divided by the root of the number of dimensions, so queries are scaled.
-    """
-    heads, size = config.num_heads, config.d_model // config.num_heads
-
-    def pad(weight: Tensor) -> Tensor:
-        split = weight.unflatten(0, (heads, -1))
-        return F.pad(split, (0, 0, 0, size - split.shape[1])).flatten(0, 1)
-
-    return pad(q) * math.sqrt(size / config.key_size), pad(k), pad(v), pad(out.T).T
 
 
 def _attention(
