@@ -18,12 +18,13 @@ _NAME, _HEADER = 12, 10
 
 def to_text(evaluation: Evaluation) -> str:
     """A list of the scores of one system, or a table of several; and their scores by length."""
-    systems, settings = evaluation.systems, evaluation.settings
+    systems = evaluation.systems
     if len(systems) > 1:
         lines = [_comparison(systems), *_notes(evaluation), *_signatures(systems[0].scores)]
     else:
         lines = [scores.to_text(systems[0].scores), *_interval_note(evaluation)]
-    return "\n".join([*lines, *map(_length_table, systems)] if settings.by_length else lines)
+    # A metric that reads the source has no scores by length.
+    return "\n".join([*lines, *(_length_table(system) for system in systems if system.by_length)])
 
 
 def to_json(evaluation: Evaluation) -> str:
