@@ -9,7 +9,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
-from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,12 +22,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.protocols import TrackedRun, Tracker
 from transformer_mt.registries import TRACKERS
 
-_GROUPS = {
-    **dict.fromkeys(("data_wait", "tokens_per_second"), "wall_clock"),
-    **dict.fromkeys(("grad_norm", "lr", "skipped"), "weight_updates"),
-}
-"""Groups of curves that follow ``train`` and ``valid`` in the alphabet: TensorBoard opens on loss,
-perplexity and validation scores."""
 _LITERAL = {ord(sign): f"&#{ord(sign)};" for sign in punctuation}
 """For ``str.translate``: Markdown then renders the text as it is, also in a table."""
 
@@ -93,23 +86,15 @@ class TensorBoardTracker:
     """Writes TensorBoard event files; events after ``steps_done`` updates are purged."""
 
     def __init__(self, run: TrackedRun):
-        job = run.job
         writer = import_module("torch.utils.tensorboard").SummaryWriter
-        defaults = replace(run, job=TrainJob(run_dir=job.run_dir, cache_dir=job.cache_dir)).settings
-        self._settings = {k: x for k, x in run.settings.items() if x != defaults.get(k)}
-        folder = str(Path(job.run_dir) / run_layout.TENSORBOARD)
+        folder = str(Path(run.job.run_dir) / run_layout.TENSORBOARD)
         # Flushed soon: a killed run resumes from a checkpoint and never logs the steps before it.
         self._writer: Any = writer(folder, purge_step=run.steps_done + 1, flush_secs=1)
 
     def log(self, split: str, step: int, values: Mapping[str, float]) -> None:
-        """Adds points to curves; scores of ``test`` are columns of the tab HPARAMS instead."""
-        if split == "test":  # not that tab's own metrics, which have to be curves
-            scores = {f"{key} (test)": value for key, value in values.items()}
-            # In this folder: a subfolder would be shown as another run.
-            self._writer.add_hparams({**scores, **self._settings}, {}, run_name=".")
-            return
+        """Adds points to curves."""
         for key, value in values.items():
-            self._writer.add_scalar(f"{_GROUPS.get(key, split)}/{key}", value, step)
+            self._writer.add_scalar(f"{split}/{key}", value, step)
 
     def log_samples(self, step: int, table: list[list[str]]) -> None:
         """Adds a table, of column names and rows of text."""
