@@ -91,7 +91,7 @@ def is_better(value: float, other: float | None, metric: str) -> bool:
 
 
 class StoppingCriteria:
-    """When to log, to validate, to save a checkpoint, and to stop.
+    """When to validate, to save a checkpoint, and to stop.
 
     Args:
         config: Limits and intervals.
@@ -114,11 +114,6 @@ class StoppingCriteria:
             return state.step // self._checkpoint_every
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
-
-    def logs(self, state: TrainingState) -> bool:
-        """Whether a line of the log is due: at the first update, too, which shows the speed."""
-        regular = state.step == 1 or state.step % self._config.log_every == 0
-        return regular or self.is_last_update(state)
 
     def is_last_update(self, state: TrainingState) -> bool:
         """Whether the limit of updates or of time is reached; its validation may still follow."""

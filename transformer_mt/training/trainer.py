@@ -176,7 +176,8 @@ class Trainer:
             self._step(batches)
             is_stopped = signals.received is not None or self._world.is_orphaned
             stop_requested = self._world.any(is_stopped)
-            if criteria.logs(state):
+            is_regular_line = state.step == 1 or state.step % self._job.train.log_every == 0
+            if is_regular_line or criteria.is_last_update(state):
                 self._log()
                 self.checkpoints.check()
             validates = criteria.needs_validation(state)

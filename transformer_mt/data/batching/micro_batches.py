@@ -24,13 +24,11 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
     """Splits a global batch into shares with similar numbers of tokens.
 
     Returns:
-        For each share, its non-empty parts of the batch's chunks, as positions in the batch,
-        counted over all chunks.
+        For each share, its non-empty parts of the batch's chunks.
     """
-    pairs = np.concatenate(batch.chunks)
-    by_chunk = np.split(np.arange(len(pairs)), np.cumsum(list(map(len, batch.chunks)))[:-1])
     if num_shares == 1:
-        return [list(filter(len, by_chunk))]
+        return [list(filter(len, batch.chunks))]
+    pairs = np.concatenate(batch.chunks)
     lengths = batch.store.pair_lengths(pairs)
     owners = [0] * len(pairs)
     longest_first = np.argsort(-lengths.sum(0), kind="stable").tolist()
@@ -47,9 +45,10 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
             owners[pair] = share
             totals[0][share] += sides[0][pair]
             totals[1][share] += sides[1][pair]
-    owner = np.array(owners)
+    chunk_owners = np.split(np.array(owners), np.cumsum(list(map(len, batch.chunks)))[:-1])
+    by_chunk = list(zip(batch.chunks, chunk_owners, strict=True))
     return [
-        [part for chunk in by_chunk if len(part := chunk[owner[chunk] == share])]
+        [part for chunk, owner in by_chunk if len(part := chunk[owner == share])]
         for share in range(num_shares)
     ]
 
@@ -74,8 +73,7 @@ def micro_batches(
         world_size: Number of ranks.
         pad_to_grid: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
-    pairs = np.concatenate(batch.chunks)
-    share = [pairs[positions] for positions in split_batch(batch, world_size)[rank]]
+    share = split_batch(batch, world_size)[rank]
     if not share:
         placeholder = collate(batch.store, [np.zeros(1, np.int64)], pad_to_grid=pad_to_grid)
         placeholder.tgt_out.fill_(IGNORE_INDEX)

@@ -68,11 +68,11 @@ def buffered_batches(
     batch: GlobalBatch, shape: BufferShape, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
     """One rank's share of a global batch in buffers; an empty share is a buffer of dummies."""
-    pairs, none = np.concatenate(batch.chunks), np.empty(0, np.int64)
+    none = np.empty(0, np.int64)
     return [
         buffer
         for share in split_batch(batch, shape.parts * world_size)[rank::world_size]
-        for buffer in fill(batch.store, pairs[np.concatenate([none, *share])], shape)
+        for buffer in fill(batch.store, np.concatenate([none, *share]), shape)
     ]
 
 
@@ -97,7 +97,7 @@ def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
 def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, int, int]:
     """Maximum source tokens, target tokens and pairs in a share of any batch."""
     lengths = [
-        batch.store.pair_lengths(np.concatenate(batch.chunks)[np.concatenate(share)])
+        batch.store.pair_lengths(np.concatenate(share))
         for batch in batches
         for share in split_batch(batch, num_shares)
         if share
