@@ -28,12 +28,6 @@ _LABELS = {
 }
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"nll": 3}
-_PRECISIONS = {
-    "fp32": "32-bit numbers (fp32)",
-    "bf16": "16-bit numbers (bf16)",
-    "fp16": "16-bit numbers (fp16)",
-}
-"""Words for ``train.precision`` in the log."""
 
 
 class Monitor:
@@ -166,21 +160,21 @@ def log_start(
         f"{model.vocab_size:,}",
     )
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, with %s%s",
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, in %s%s",
         f"{num_pairs:,}",
         f"{batches.steps_per_epoch:,}",
         f"{criteria.last_step:,}",
         world.size,
         "CPU" if world.device.type == "cpu" else "GPU",
-        _PRECISIONS[precision],
+        precision,
         ", compiled" if batches.buffer_shape else "",
     )
-    if criteria.last_step < criteria.warmup_steps:
+    if criteria.last_step < job.schedule.warmup_steps:
         log.warning(
             "warning: the run ends after %s updates, in its warm-up of %s, so the learning rate "
             "does not reach its peak: lower schedule.warmup_steps, or raise the limit of the run",
             f"{criteria.last_step:,}",
-            f"{criteria.warmup_steps:,}",
+            f"{job.schedule.warmup_steps:,}",
         )
     if done:
         log.info("resuming after update %s", f"{done:,}")

@@ -95,15 +95,14 @@ class StoppingCriteria:
 
     Args:
         config: Limits and intervals.
-        warmup_steps: Number of updates of the warm-up.
 
     Attributes:
         last_step: Maximum number of updates of the run.
         max_seconds: Maximum time of training and validations.
     """
 
-    def __init__(self, config: TrainConfig, warmup_steps: int = 0):
-        self._config, self.warmup_steps = config, warmup_steps
+    def __init__(self, config: TrainConfig):
+        self._config = config
         self._checkpoint_every = config.checkpoint_every
         self.last_step = config.max_steps
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600

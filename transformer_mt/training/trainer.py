@@ -109,17 +109,13 @@ class Trainer:
             clip_norm=config.clip_norm,
             compiled=compiled,
         )
-        self.criteria = StoppingCriteria(config, job.schedule.warmup_steps)
+        self.criteria = StoppingCriteria(config)
         self.checkpoints = CheckpointManager(job, earlier, world)
-        self._restore()
-
-    def _restore(self) -> None:
-        """Continues from the latest checkpoint, if there is one."""
         self.state = state = self.checkpoints.restore(self.model, self._train_step.state())
         self._sums = MetricSums(self._world, state.totals)
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = self.criteria.needs_validation(state) and state.metrics is None
-        self.is_finished = self.criteria.should_stop(self.state) and not self._is_unvalidated
+        self.is_finished = self.criteria.should_stop(state) and not self._is_unvalidated
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
