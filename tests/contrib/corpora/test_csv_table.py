@@ -43,20 +43,8 @@ def test_what_the_csv_module_writes(
     assert read(SourceConfig(csv=str(path))) == rows
 
 
-LIBREOFFICE = """id;en;de
-1;"He said ""no"".
-Then; he left, gladly.";"Er sagte »nein«,
-dann ging er."
-2;One, two;"Eins; zwei"
-3; spaced ;Äpfel €5,00
-"""
-GNUMERIC = """id,en,de
-1,"He said ""no"".
-Then; he left, gladly.","Er sagte »nein«,
-dann ging er."
-2,"One, two","Eins; zwei"
-3," spaced ","Äpfel €5,00"
-"""
+LIBREOFFICE = Path(__file__).with_name("libreoffice.csv").read_text(encoding="utf-8")
+GNUMERIC = Path(__file__).with_name("gnumeric.csv").read_text(encoding="utf-8")
 """What LibreOffice 7.4, with semicolons, and ssconvert of Gnumeric 1.12 write of one sheet."""
 EXCEL = "\ufeff" + LIBREOFFICE.replace("\n", "\r\n")
 """Excel also writes a byte order mark and carriage returns."""
