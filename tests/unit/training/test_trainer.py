@@ -232,14 +232,13 @@ def test_a_run_killed_at_any_disk_access_resumes_exactly(
         (signal.SIGTERM, 6, "validation"),
         (signal.SIGINT, 12, "validation"),
         (signal.SIGHUP, 24, "validation"),
-        (signal.SIGTERM, 7, "update"),
         (signal.SIGINT, 24, "record"),  # of the last validation
     ],
 )
 def test_a_signal_stops_a_run_which_resumes(
     uninterrupted: Path, tmp_path: Path, number: signal.Signals, step: int, during: str
 ) -> None:
-    update, log_validation = TrainStep.__call__, Monitor.log_validation
+    log_validation = Monitor.log_validation
 
     def interrupt(call: int) -> None:
         if (6 * call, during) == (step, "validation"):
@@ -248,11 +247,6 @@ def test_a_signal_stops_a_run_which_resumes(
                 pass
             raise AssertionError("the validation continued")
 
-    def signalled(*args: Any) -> Any:
-        if (run.state.step, during) == (step, "update"):
-            os.kill(os.getpid(), number)
-        return update(*args)
-
     def recorded(*args: Any) -> None:
         log_validation(*args)
         if (run.state.step, during) == (step, "record"):
@@ -260,7 +254,6 @@ def test_a_signal_stops_a_run_which_resumes(
 
     run = trainer(tmp_path, Bleu(*SCORES, then=interrupt))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainStep, "__call__", signalled)
         patch.setattr(Monitor, "log_validation", recorded)
         with pytest.raises(StoppedError) as stopped:
             run.run()
