@@ -44,8 +44,8 @@ def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
 
 
 LINES = 130
-NAMES = [f"{HOSTILE[3]}.de", HOSTILE[2]]
-"""Of the systems; the ends of their paths."""
+NAMES = [f"/x/{HOSTILE[3]}.de", HOSTILE[2]]
+"""Of the systems: their paths."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts[3][77] = "Ein NEEDLE im Heu"
     source, reference, one, two = texts
     found = evaluate_systems(
-        dict(zip((f"/x/{name}" for name in NAMES), (one, two), strict=True)),
+        dict(zip(NAMES, (one, two), strict=True)),
         TestSet(references={HOSTILE[1]: reference}, source=source),
         ScoreSettings(bootstrap=50, metrics=["bleu", "chrf"]),
     )
