@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from threading import RLock
-from typing import Any, Literal, get_type_hints, overload
+from typing import Any, Literal, cast, get_type_hints, overload
 
 import hydra
 from hydra._internal.hydra import Hydra
@@ -145,13 +145,11 @@ def hydra_overrides(
     if command == "train" and "model=auto" in overrides:
         from transformer_mt.jobs.corpus_size import choose_experiment  # loads PyTorch
 
-        def composed(given: Sequence[str]) -> TrainJob:
-            job = compose_job("train", given, config_dir)
-            assert isinstance(job, TrainJob)
-            return job
-
         others = [override for override in overrides if override != "model=auto"]
-        overrides = [*choose_experiment(others, composed), *others]
+        experiment = choose_experiment(
+            others, lambda given: cast(TrainJob, compose_job("train", given, config_dir))
+        )
+        overrides = [*experiment, *others]
     result = []
     for argument in overrides:
         name, _, text = argument.partition("=")

@@ -239,7 +239,9 @@ class Translator:
         for line, ids, line_parts in zip(lines, encoded, lines_in_parts, strict=True):
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
-                translations = [[self._joined(line_parts, translations)]]
+                tag = line_parts[0].tag if line_parts else ""
+                space = word_separator(self.languages(tag)[1])
+                translations = [[Translation.joined([best[0] for best in translations], space)]]
             elif align and not same_words(self.tokenizer, self.normalizer, line):
                 translations = [[replace(each, alignment=None) for each in translations[0]]]
             results += translations
@@ -320,13 +322,6 @@ class Translator:
             hypothesis.token_log_probs,
             alignment,
         )
-
-    def _joined(
-        self, parts: Sequence[_Part], translations: Sequence[Sequence[Translation]]
-    ) -> Translation:
-        """The translation of a line of several parts, or none, from the best ones of its parts."""
-        space = word_separator(self.normalizer.of_tag(parts[0].tag if parts else "").tgt_lang)
-        return Translation.joined([each[0] for each in translations], space)
 
 
 def translate_sharded(translator: Translator, lines: Sequence[str], world: "World") -> list[str]:
