@@ -15,6 +15,7 @@ from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engine import Engine, Hypothesis, Link, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
 from transformer_mt.decode.lines.alignment import align_words, same_words
+from transformer_mt.decode.lines.capitals import usual_case
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
@@ -192,7 +193,8 @@ class Translator:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
         A line longer than ``max_source_tokens`` is split; it has one translation, which joins the
-        best ones of its parts.
+        best ones of its parts. A line in capitals without a prefix is translated in its usual case,
+        and the text of its translations is in capitals.
 
         Args:
             lines: The lines; each may start with a tag (``with_tag``).
@@ -210,9 +212,11 @@ class Translator:
         self._config.check_nbest(nbest)
         lines = as_lines(lines)
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
+        given = zip(lines, starts, strict=True)
+        usual = [line if prefix else usual_case(line, self.tokenizer) for line, prefix in given]
         lines_in_parts: list[list[_Part]] = []
-        encoded = self.tokenizer.encode_sources(lines, self.normalizer)
-        for line, ids, prefix in zip(lines, encoded, starts, strict=True):
+        encoded = self.tokenizer.encode_sources(usual, self.normalizer)
+        for line, ids, prefix in zip(usual, encoded, starts, strict=True):
             tag = split_tag(line, tags)[0] if (tags := self.tokenizer.tags) else ""
             if len(ids) > self._max_source_tokens:
                 lines_in_parts.append(self._split(ids, tag, prefix))
@@ -236,7 +240,8 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for line, ids, line_parts in zip(lines, encoded, lines_in_parts, strict=True):
+        texts = zip(lines, usual, encoded, lines_in_parts, strict=True)
+        for original, line, ids, line_parts in texts:
             translations = [translated[part] for part in line_parts]
             if len(line_parts) != 1:
                 tag = line_parts[0].tag if line_parts else ""
@@ -244,6 +249,8 @@ class Translator:
                 translations = [[Translation.joined([best[0] for best in translations], space)]]
             elif align and not same_words(self.tokenizer, self.normalizer, line):
                 translations = [[replace(each, alignment=None) for each in translations[0]]]
+            if line != original:
+                translations = [[replace(t, text=t.text.upper()) for t in translations[0]]]
             results += translations
             best_of_line = results[-1][0]
             self.short_translations += (

@@ -1,0 +1,35 @@
+"""Lines in capitals, which are translated in their usual case.
+
+A model knows "MAN" as another word than "man", or spells it letter by letter, so that it translates
+text in capitals to nonsense unless much of its training text was in capitals.
+"""
+
+import re
+
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.data.text.tags import add_tag, split_tag
+
+_MIN_LETTERS = 4
+"""A line with fewer letters is rather an abbreviation (TV, USA), or "I", than text in capitals."""
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_SENTENCE_START = re.compile(r"(?:^|[.!?…]\s)\W*[^\W\d_]")
+
+
+def usual_case(line: str, tokenizer: Tokenizer) -> str:
+    """A source line in capitals as it would usually be written; any other line as it is.
+
+    Each word is written as the source vocabulary knows it best: in lower case, with a capital first
+    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces, and of equals
+    the most frequent ones, which have the lowest ids. Sentences start with a capital.
+    """
+    tag, text = split_tag(line, tokenizer.tags)
+    if not text.isupper() or sum(map(str.isalpha, text)) < _MIN_LETTERS:
+        return line
+
+    def best_known(match: re.Match[str]) -> str:
+        forms = [match[0].lower(), match[0].capitalize(), match[0]]
+        encoded = tokenizer.encode(forms)
+        return min(zip(encoded, forms, strict=True), key=lambda form: (len(form[0]), *form[0]))[1]
+
+    text = _SENTENCE_START.sub(lambda match: match[0].upper(), _WORD.sub(best_known, text))
+    return add_tag(tag or None, text)
