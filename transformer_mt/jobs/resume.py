@@ -71,7 +71,7 @@ class RecordedRun:
     run_dir: Path
     job: TrainJob
     checksums: dict[str, Any]
-    """Those of the data, by part; empty if the file was deleted."""
+    """Checksums of the parts of the data, by name; empty if their file was deleted."""
 
     def check_data(self, job: TrainJob, data: Prepared) -> None:
         """Refuses to resume with another vocabulary, or other training or validation data.

@@ -40,7 +40,7 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
 
 
 def _tokenizer(pieces: SentencePieceProcessor, kind: str) -> dict[str, Any]:
-    """The content of ``tokenizer.json``; ids are those of the SentencePiece model."""
+    """The content of ``tokenizer.json``, with the ids of the SentencePiece model."""
     ids = {pieces.id_to_piece(i): i for i in range(len(pieces))}
     end = pieces.id_to_piece(pieces.eos_id())
     special = [
@@ -83,7 +83,7 @@ def _tokenizer(pieces: SentencePieceProcessor, kind: str) -> dict[str, Any]:
 def _model(pieces: SentencePieceProcessor, ids: dict[str, int], kind: str) -> dict[str, Any]:
     """The pieces as a model of ``kind``, ``bpe`` or ``unigram``.
 
-    BPE joins the two pieces that together have the highest score, here those of the first merge.
+    BPE joins the two pieces that make the piece with the highest score, here the earliest merge.
     """
     scores = {piece: pieces.get_score(i) for piece, i in ids.items()}
     if kind == "unigram":

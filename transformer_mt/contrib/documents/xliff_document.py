@@ -142,7 +142,7 @@ class XliffDocument(MarkupDocument):
 def _without_translated(source: list[Token], target: list[Token]) -> list[Token]:
     """The content of a new target: that of the target, if there is any, otherwise the source.
 
-    Tokens of the target get the kind ``_DONE``. Its empty segments are those of the source.
+    Tokens of the target get the kind ``_DONE``; its empty segments are filled from the source.
     """
     if not _has_content(target):
         return source

@@ -168,7 +168,7 @@ class EncodeChunk:
         return [*([self.tokenizer.tags[tag]] if tag else []), *src, EOS], [*tgt, EOS]
 
     def _noisy(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
-        """Ids of a copy of a pair: those of the clean pair if the copy has a side too long."""
+        """Ids of a pair with noise, or of the clean pair if noise makes a side too long."""
         seed = [self.seed, copy, source, pair.row]
         noisy = self._cleaners[source].add_noise(pair.cleaned, seed)
         if noisy is None:

@@ -94,8 +94,10 @@ class Tokenizer:
 
     @cached_property
     def _has_unused(self) -> bool:
-        """Whether some pieces are those of the other language only (``conversion/``): a run of
-        characters that this model lacks becomes ``<unk>``, unless the run is one of them.
+        """Whether the model has pieces that only the other language uses (``conversion/``).
+
+        With them, a run of characters that this model lacks may be one of those pieces, instead of
+        ``<unk>``.
         """
         return any(map(self._sp.is_unused, range(self.vocab_size)))
 
