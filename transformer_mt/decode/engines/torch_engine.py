@@ -24,7 +24,6 @@ from transformer_mt.decode.engine import (
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
-from transformer_mt.decode.search.step_function import PrefixedStep, StepFunction
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
 from transformer_mt.model.attention_maps import attention_maps, layer_maps
@@ -117,16 +116,22 @@ class TorchEngine:
         def search(batch: list[int]) -> list[list[Hypothesis]]:
             src = Packed.from_sequences([[*sources[i], EOS] for i in batch]).to(device)
             max_lengths = [limits[i] for i in batch]
-            step: StepFunction = ModelStep(self.models, src, beams)
-            if prefixes is not None:
-                step = PrefixedStep(step, [prefixes[i] for i in batch])
+            step = ModelStep(self.models, src, beams)
+            starts = None if prefixes is None else [prefixes[i] for i in batch]
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [
                     [Random(f"{config.seed} {n} {sources[i]}") for n in range(nbest)] for i in batch
                 ]
                 return sample(
-                    step, max_lengths, generators, config, bos=BOS, eos=EOS, device=device
+                    step,
+                    max_lengths,
+                    generators,
+                    config,
+                    bos=BOS,
+                    eos=EOS,
+                    prefixes=starts,
+                    device=device,
                 )
             return beam_search(
                 step,
@@ -136,6 +141,7 @@ class TorchEngine:
                 bos=BOS,
                 eos=EOS,
                 nbest=nbest,
+                prefixes=starts,
                 device=device,
             )
 

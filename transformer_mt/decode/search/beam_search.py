@@ -5,13 +5,14 @@ Shapes: B sentences, W beams, V vocabulary, N = nbest, T = maximum number of ste
 
 import math
 from collections.abc import Sequence
+from itertools import count
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.decode.engine import NAN_MESSAGE, Hypothesis, length_penalty
-from transformer_mt.decode.search.step_function import StepFunction
+from transformer_mt.decode.search.step_function import StepFunction, force, prefix_tokens
 from transformer_mt.errors import InputError
 
 
@@ -24,6 +25,7 @@ def beam_search(
     bos: int,
     eos: int,
     nbest: int = 1,
+    prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """Finds the best translations of B sentences.
@@ -46,6 +48,7 @@ def beam_search(
         bos: Id of the start symbol.
         eos: Id of the end symbol.
         nbest: Number of translations to return for each sentence, at most W.
+        prefixes: Tokens that each translation starts with, at most ``max_lengths``; may be empty.
         device: Device on which the model takes its tokens.
 
     Returns:
@@ -56,8 +59,13 @@ def beam_search(
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
     tokens = state.tokens[:, :1]  # at first all beams are the same
-    while active:
-        model.select(state.advance(model.step(tokens)))
+    for t in count():
+        if not active:
+            break
+        log_probs = model.step(tokens)
+        if prefixes is not None:
+            force(log_probs, prefix_tokens([prefixes[i] for i in active], t))
+        model.select(state.advance(log_probs))
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
             raise InputError(NAN_MESSAGE)

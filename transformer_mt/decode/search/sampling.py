@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
-from transformer_mt.decode.search.step_function import StepFunction, force
+from transformer_mt.decode.search.step_function import StepFunction, force, prefix_tokens
 
 
 def sample(
@@ -21,6 +21,7 @@ def sample(
     *,
     bos: int,
     eos: int,
+    prefixes: Sequence[Sequence[int]] | None = None,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
     """Samples N translations of each of B sentences, token by token.
@@ -50,8 +51,9 @@ def sample(
         if not active:
             break
         log_probs = model.step(tokens)
-        full = [row for row, i in enumerate(active) if max_lengths[i] == t]
-        force(log_probs, [(row, j, eos) for row in full for j in range(log_probs.shape[1])])
+        if prefixes is not None:
+            force(log_probs, prefix_tokens([prefixes[i] for i in active], t))
+        force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,

@@ -1,6 +1,4 @@
-"""The decoding step that a search calls, and such a step with forced prefixes.
-
-Of a prefix, all other tokens get −∞; its own keep their log-probabilities, without rescaling.
+"""The decoding step that a search calls, and forced tokens.
 
 Shapes: B sentences, W beams, V vocabulary.
 """
@@ -28,45 +26,20 @@ class StepFunction(Protocol):
         """Reduces the batch to the given sentences, in this order."""
 
 
-class PrefixedStep:
-    """A step function of which each translation starts with given tokens.
+def force(log_probs: Tensor, tokens: Sequence[tuple[int, int]]) -> None:
+    """Rules out, in place, all other tokens of some sentences; these keep their log-probabilities.
 
     Args:
-        model: The step function.
-        prefixes: Token ids that each translation starts with; may be empty.
+        log_probs: [B, W, V], of the next token.
+        tokens: Indices of sentences, and the token that follows in all of their beams.
     """
-
-    def __init__(self, model: StepFunction, prefixes: Sequence[Sequence[int]]):
-        self._model, self._prefixes, self._position = model, list(prefixes), 0
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """See ``StepFunction``."""
-        log_probs, t = self._model.step(tokens), self._position
-        own = [(row, prefix[t]) for row, prefix in enumerate(self._prefixes) if t < len(prefix)]
-        beams = range(tokens.shape[1])
-        force(log_probs, [(row, beam, token) for row, token in own for beam in beams])
-        self._position += 1
-        return log_probs
-
-    def select(self, beams: Tensor) -> None:
-        """See ``StepFunction``."""
-        self._model.select(beams)
-
-    def keep(self, sentences: Sequence[int]) -> None:
-        """See ``StepFunction``."""
-        self._model.keep(sentences)
-        self._prefixes = [self._prefixes[row] for row in sentences]
+    if tokens:
+        rows, forced = torch.tensor(tokens, device=log_probs.device).T
+        kept = log_probs[rows, :, forced]
+        log_probs[rows] = -torch.inf
+        log_probs[rows, :, forced] = kept
 
 
-def force(log_probs: Tensor, forced: Sequence[tuple[int, int, int]]) -> None:
-    """Rules out, in place, all other tokens of some beams.
-
-    Args:
-        log_probs: [B, W, V].
-        forced: Sentence, beam and its token.
-    """
-    if forced:
-        rows, beams, tokens = torch.tensor(forced, device=log_probs.device).T
-        kept = log_probs[rows, beams, tokens]
-        log_probs[rows, beams] = -torch.inf
-        log_probs[rows, beams, tokens] = kept
+def prefix_tokens(prefixes: Sequence[Sequence[int]], t: int) -> list[tuple[int, int]]:
+    """The tokens that step ``t`` has to ``force``, for translations that start with prefixes."""
+    return [(row, prefix[t]) for row, prefix in enumerate(prefixes) if t < len(prefix)]

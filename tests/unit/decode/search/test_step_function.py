@@ -13,17 +13,7 @@ from support.search_tables import (
     path,
 )
 
-from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.step_function import PrefixedStep
-
-
-def prefixed(
-    model: PrefixedStep, limits: list[int], beam_size: int, alpha: float
-) -> list[list[Hypothesis]]:
-    return beam_search(
-        model, limits, beam_size=beam_size, alpha=alpha, bos=BOS, eos=EOS, nbest=beam_size
-    )
 
 
 @given(TABLES, st.lists(st.integers(2, 5), max_size=3), st.integers(1, 4), ALPHAS)
@@ -32,13 +22,12 @@ def test_prefix_is_forced_and_scored(
 ) -> None:
     """After it, the search is that of a model that has already generated the prefix."""
     table = Table(table.seed, 6, table.eos_cost, ruled_out=0.0)
-    model = PrefixedStep(TableModel(table, [0]), [prefix])
-    (found,) = prefixed(model, [6], beam_size, alpha)
+    search = {"beam_size": beam_size, "bos": BOS, "eos": EOS, "nbest": beam_size}
+    model = TableModel(table, [0])
+    (found,) = beam_search(model, [6], alpha=alpha, prefixes=[prefix], **search)
     paid = sum(table(0, tuple(prefix[:i]))[word] for i, word in enumerate(prefix))
     after = TableModel(lambda sentence, tokens: table(sentence, (*prefix, *tokens)), [0])
-    (free,) = beam_search(
-        after, [6 - len(prefix)], beam_size=beam_size, alpha=0.0, bos=BOS, eos=EOS, nbest=beam_size
-    )
+    (free,) = beam_search(after, [6 - len(prefix)], alpha=0.0, **search)
     if alpha == 0:
         assert [h.tokens for h in found] == [[*prefix, *h.tokens] for h in free]
         assert [h.log_prob for h in found] == [paid + h.log_prob for h in free]
@@ -51,6 +40,6 @@ def test_prefixes_follow_their_sentence_when_others_leave_the_batch() -> None:
         return [-99.0, -0.5, -1.0, -2.0]  # ends as soon as it may
 
     prefixes = [[], [2, 2, 2], [2], [2, 2]]
-    model = PrefixedStep(TableModel(row, range(4)), prefixes)
-    found = beam_search(model, [9] * 4, beam_size=2, alpha=0.0, bos=BOS, eos=EOS)
+    model, search = TableModel(row, range(4)), {"beam_size": 2, "bos": BOS, "eos": EOS}
+    found = beam_search(model, [9] * 4, alpha=0.0, prefixes=prefixes, **search)
     assert [best[0].tokens for best in found] == prefixes
