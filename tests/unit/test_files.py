@@ -2,16 +2,18 @@
 
 import contextlib
 import errno
+import json
 import multiprocessing
 import os
 import signal
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
 
 from transformer_mt import files
-from transformer_mt.errors import format_os_error
+from transformer_mt.errors import InputError, format_os_error
 
 
 def test_pipe_is_written_to_and_kept(tmp_path: Path) -> None:
@@ -147,3 +149,47 @@ def test_json_is_read_with_the_types_that_it_must_have(tmp_path: Path) -> None:
     assert files.read_json(path) == [1]
     with pytest.raises(ValueError, match="not an object"):
         files.read_json(path, {"a": int})
+
+
+def test_an_error_names_the_file_and_the_line_that_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": \n\xff\n')
+    with pytest.raises(InputError) as caught:
+        read_as_json_lines(path)
+    assert str(caught.value).startswith(f"{path}, line 2 is damaged: Expecting value")
+    with pytest.raises(InputError, match=r"a.jsonl is not valid UTF-8 \(byte 0xFF at position 17"):
+        read_as_text(path)
+
+
+def read_as_json_lines(path: Path) -> None:
+    with files.reading(path) as place, path.open("rb") as file:
+        for place.line, line in enumerate(file, 1):
+            json.loads(line)
+
+
+def read_as_text(path: Path) -> str:
+    with files.reading(path):
+        return path.read_text(encoding="utf-8")
+
+
+def test_a_file_that_cannot_be_opened_is_named_once(tmp_path: Path) -> None:
+    for path, reason in (
+        (tmp_path / "missing", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+    ):
+        with pytest.raises(InputError) as caught:
+            read_as_text(path)
+        assert str(caught.value) == f"cannot read {path}: {reason}"
+
+
+def test_errors_of_a_library_are_damage_only_where_they_are_expected() -> None:
+    with (
+        pytest.raises(InputError, match=r"x, line 3 is damaged: Error -3 .*; copy it again$"),
+        files.reading("x", zlib.error, remedy="copy it again", line=3),
+    ):
+        zlib.decompress(b"no")
+    with pytest.raises(zlib.error), files.reading("x"):
+        zlib.decompress(b"no")
+    for error in (InputError("as it is"), KeyError("a bug")):
+        with pytest.raises(type(error), match=str(error)), files.reading("x"):
+            raise error
