@@ -26,9 +26,8 @@ from transformer_mt.config import (
     TrainJob,
 )
 from transformer_mt.config.checks import dotted, schema
-from transformer_mt.errors import InputError, UsageError
+from transformer_mt.errors import InputError
 from transformer_mt.training.optimizer import inverse_sqrt
-from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 GROUPS = {
     "cleaning": CleaningConfig,
@@ -67,12 +66,11 @@ def test_the_default_is_the_recipe_of_the_paper() -> None:
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
     values(job.train, average_checkpoints=5)
-    limits = StoppingCriteria(job.train)
-    steps = 10 * 60 * 10 // 4  # §5.2, §6.1: 10 minutes of 0.4 s a step
-    assert [limits.interval(TrainingState(step=steps + i)) for i in (-1, 0)] == [0, 1]
     values(job.decode, beam_size=4, length_penalty=0.6, max_extra_tokens=50)
     assert [source.hub for source in job.data.train] == ["wmt/wmt14"]
     assert (job.data.src_lang, job.data.tgt_lang) == ("en", "de")
+    assert job.data.cleaning == CleaningConfig(max_tokens=256)  # max_length in tensor2tensor
+    values(job.data, normalization="none", augment="none")
 
 
 def test_longest_source_line_is_the_longest_training_pair() -> None:
@@ -115,11 +113,6 @@ def test_every_data_set_and_experiment_has_a_run_folder_of_its_own(chosen: str) 
     assert (job.data.src_lang, job.data.tgt_lang) == direction
 
 
-def test_languages_of_own_files_are_required() -> None:
-    with pytest.raises(UsageError, match=r"data\.src_lang"):
-        train_job("data=files", *FILES[3:])
-
-
 def test_tiny_is_the_model_of_wu_et_al() -> None:
     tiny = train_job("model=tiny").model
     values(tiny, d_model=128, d_ff=256, num_heads=4, dropout=0.3)
@@ -158,20 +151,6 @@ def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
         assert getattr(deep, key) == getattr(base, key)
 
 
-def test_noise_is_a_group_of_one_setting() -> None:
-    names = [path.stem for path in (CONFIG_DIR / "augment").glob("*.yaml")]
-    assert {*names} == {"none", "standard"}
-    for name in names:
-        assert train_job(f"augment={name}").data.augment == name
-    assert train_job().data.augment == "none"
-
-
-def test_the_paper_cleans_by_length_only() -> None:
-    """tensor2tensor's transformer_base_v1: max_length = 256."""
-    assert train_job().data.cleaning == CleaningConfig(max_tokens=256)
-    assert train_job().data.normalization == "none"
-
-
 def test_cleaning_profiles_grow_stricter() -> None:
     none, standard = (train_job(f"cleaning={name}").data.cleaning for name in ("none", "standard"))
     assert none == CleaningConfig(max_tokens=none.max_tokens)
@@ -188,16 +167,7 @@ def test_cleaning_profiles_grow_stricter() -> None:
         ("train", "data.cleaning.max_ratio=0.9", r"≥ 1 \(or null\)"),
         ("train", "data.cleaning.max_ratio=nan", r"≥ 1"),
         ("train", "data.cleaning.min_script_share=1.1", r"≥ 0 and ≤ 1 "),
-        # Absurd numbers of a model folder could make one line endless, or take all memory.
-        *(
-            ("train", f"{key}=1000000000", r"≥ \d+ and ≤ [\d,]+")
-            for key in (
-                *("decode.beam_size", "decode.max_extra_tokens", "decode.max_source_tokens"),
-                *("data.cleaning.max_tokens", "data.workers", "distributed.processes"),
-                *("train.batch_tokens", "train.max_tokens_per_device", "tokenizer.vocab_size"),
-                *("model.d_model", "model.num_encoder_layers"),
-            )
-        ),
+        ("train", "train.batch_tokens=1000000000", r"≥ \d+ and ≤ [\d,]+"),
         ("translate", "nbest=1000000000", r"≥ \d+ and ≤ [\d,]+"),
         ("evaluate", "bootstrap=1000000000", r"≥ \d+ and ≤ [\d,]+"),
     ],
@@ -213,12 +183,6 @@ def test_numbers_of_a_wrong_type_are_refused() -> None:
     """From Python, without the types of the schema."""
     with pytest.raises(InputError, match=r"^decode\.beam_size='4' is not a number"):
         SearchConfig(beam_size="4")
-
-
-def test_command_line_overrides_experiments() -> None:
-    job = train_job("experiment=quickstart", "train.max_steps=7", "schedule.warmup_steps=3")
-    assert (job.train.max_steps, job.schedule.warmup_steps) == (7, 3)
-    assert train_job("data=sample", "data.train=[{tsv: x}]").data.train[0].tsv == "x"
 
 
 # Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, steps. Its last column, the
