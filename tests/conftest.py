@@ -49,6 +49,7 @@ LONG = (
     "unit/decode/engines/test_ctranslate2_engine.py",
     "unit/training/test_compiled.py",
     "unit/training/test_trainer.py",
+    "unit/training/test_trainer_resuming.py",
 )
 """Whole commands and training runs, compilation, every configuration, pictures, other libraries:
 ``--fast`` skips them, and other runs start with them."""

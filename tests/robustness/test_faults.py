@@ -9,7 +9,7 @@ command that cannot resume must say why in one line and change nothing.
 
 The moments are random: ``MT_FAULTS_SEED`` repeats their choice, or makes another one. With
 ``MT_FAULTS_TIMES=5`` there are five times as many, about as many as in scripts/bench/RESULTS.md.
-(``unit/training/test_trainer.py`` kills a run at each access to the disk.)
+(``unit/training/test_trainer_resuming.py`` kills a run at each access to the disk.)
 """
 
 import json
