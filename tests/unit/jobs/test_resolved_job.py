@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.model_folders import JOB
+from support.model_folders import JOB, write_model
 
 from transformer_mt import compose
 from transformer_mt.config import TokenizerConfig
@@ -58,3 +58,12 @@ def test_an_incompatible_initial_model_is_refused(more: list[str], message: str)
 
 def test_an_experiment_for_a_corpus_starts_from_a_model_of_another_size() -> None:
     assert resolved(compose([*ARGV, "experiment=pairs_10k"])).model.d_model == 16
+
+
+def test_a_model_may_have_fewer_layers_than_its_parent(tmp_path: Path) -> None:
+    parent = replace(JOB.model, num_decoder_layers=3)
+    write_model(tmp_path / "parent", replace(JOB, model=parent))
+    train = replace(JOB.train, init_from=str(tmp_path / "parent"))
+    for layers in (2, 3):
+        model = replace(parent, num_decoder_layers=layers)
+        assert resolved(replace(JOB, train=train, model=model)).model == model
