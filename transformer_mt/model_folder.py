@@ -4,6 +4,8 @@ Loading a stranger's folder cannot run its code: nothing is unpickled, and setti
 dataclasses, in which nothing is interpolated and nothing names a class or a function.
 """
 
+import hashlib
+import json
 from dataclasses import asdict
 from pathlib import Path
 from pkgutil import resolve_name
@@ -19,7 +21,7 @@ from transformer_mt.config.checks import schema
 from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, reading, write_text
+from transformer_mt.files import cache_path, expand_user, reading, sha256, write_text
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
 
@@ -112,60 +114,75 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def load_tokenizer(folder: Path) -> tuple[Tokenizer, TrainJob]:
-    """Loads the tokenizer of a model folder, and the configuration of its training."""
-    if not folder.is_dir():
-        hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
-        raise InputError(f"no model folder {folder.absolute()}; {hint}")
-    job, checksum = _read_config(folder)
-    tokenizer = Tokenizer.load(folder)
-    if checksum not in (None, vocabulary_checksum(folder)):
-        names = " or ".join(path.name for path in vocabulary_files(folder))
-        raise InputError(f"{folder / names} is damaged or of another training run: copy it again")
-    return tokenizer, job
+class ModelFolder:
+    """A folder with a model that translates; its weights are read when they are needed.
 
-
-def load_model(
-    folder: Path, step: int | None = None, loaded: tuple[Tokenizer, TrainJob] | None = None
-) -> "tuple[Transformer, Tokenizer, TrainJob]":
-    """Loads the model of a folder in ``eval`` mode on the CPU, with its vocabulary and settings.
-
-    The weights are the final ones (usually an average), or, with ``step``, a checkpoint's. What
-    ``load_tokenizer`` has ``loaded`` is not read again.
+    Args:
+        reference: The model: a folder, or a repository of the Hugging Face Hub.
+        step: Step of the checkpoint whose weights to use; None for the final weights, which are
+            usually an average.
+        cache_dir: Where a MarianMT model is converted.
     """
-    import torch
 
-    from transformer_mt.checkpoint import load_weights
-    from transformer_mt.model.transformer import Transformer
-
-    tokenizer, job = loaded or load_tokenizer(folder)
-    weights = find_weights(folder, step)
-    with torch.device("meta"):
-        model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size)
-    load_weights(model, weights)
-    for name, tensor in model.state_dict().items():
-        if not tensor.isfinite().all():
+    def __init__(
+        self, reference: str | Path, step: int | None = None, cache_dir: str = TrainJob.cache_dir
+    ):
+        self.path, self.step = locate(reference, cache_dir), step
+        if not self.path.is_dir():
+            hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
+            raise InputError(f"no model folder {self.path.absolute()}; {hint}")
+        self.trained, checksum = _read_config(self.path)
+        """The configuration of its training."""
+        self.tokenizer = Tokenizer.load(self.path)
+        if checksum not in (None, vocabulary_checksum(self.path)):
+            names = " or ".join(path.name for path in vocabulary_files(self.path))
             raise InputError(
-                f"{weights}: {name} is not finite: the file is damaged, or the training diverged"
+                f"{self.path / names} is damaged or of another training run: copy it again"
             )
-    return model.eval(), tokenizer, job
 
+    @property
+    def weights(self) -> Path:
+        """The file of the weights."""
+        if self.step is not None:
+            from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
-def find_weights(folder: Path, step: int | None = None) -> Path:
-    """The file of a folder's final weights or, with ``step``, of a checkpoint's."""
-    if step is not None:
-        from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
+            return open_checkpoint(self.path, self.step).path / run_layout.WEIGHTS
+        weights = self.path / run_layout.WEIGHTS
+        if not weights.exists():
+            from transformer_mt.checkpoint import steps
 
-        return open_checkpoint(folder, step).path / run_layout.WEIGHTS
-    weights = folder / run_layout.WEIGHTS
-    if not weights.exists():
-        from transformer_mt.checkpoint import steps
+            saved = steps(self.path)
+            because = (
+                f": copy it again, or set step={saved[-1]} to use a checkpoint"
+                if saved
+                else " yet: its training has not reached the first checkpoint"
+            )
+            raise InputError(f"{self.path} has no {run_layout.WEIGHTS}{because}")
+        return weights
 
-        saved = steps(folder)
-        because = (
-            f": copy it again, or set step={saved[-1]} to use a checkpoint"
-            if saved
-            else " yet: its training has not reached the first checkpoint"
-        )
-        raise InputError(f"{folder} has no {run_layout.WEIGHTS}{because}")
-    return weights
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of everything that a translation depends on: weights, vocabulary and shape."""
+        parts = [sha256(self.weights), vocabulary_checksum(self.path), asdict(self.trained.model)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def load_model(self) -> "Transformer":
+        """Loads the model, in ``eval`` mode on the CPU."""
+        import torch
+
+        from transformer_mt.checkpoint import load_weights
+        from transformer_mt.model.transformer import Transformer
+
+        with torch.device("meta"):
+            model = Transformer(
+                self.trained.model, self.tokenizer.tgt.vocab_size, self.tokenizer.vocab_size
+            )
+        weights = self.weights
+        load_weights(model, weights)
+        for name, tensor in model.state_dict().items():
+            if not tensor.isfinite().all():
+                raise InputError(
+                    f"{weights}: {name} is not finite: the file is damaged, or the training "
+                    "diverged"
+                )
+        return model.eval()

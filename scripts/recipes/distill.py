@@ -72,7 +72,7 @@ def distill() -> None:
     overrides = Overrides.parse(arguments, ["clean", "translate"])
     folder, only, (teacher, *ensemble) = options.folder, overrides.only, options.teacher
     path = model_folder.locate(teacher)
-    trained = model_folder.load_tokenizer(path)[1]
+    trained = model_folder.read_config(path)
     base = list[str]()
     given = {text.partition("=")[0] for text in overrides.common}
     if not given & {"data", "experiment", "--config-name", "-cn"}:

@@ -36,7 +36,8 @@ def shortlist() -> None:
     add("--frequent", type=int, default=100, help="target pieces of every line (default: 100)")
     add("--lines", type=int, default=200_000, help="pairs to read (default: 200000)")
     options = parser.parse_args()
-    tokenizer, trained = model_folder.load_tokenizer(model_folder.locate(options.model))
+    folder = model_folder.ModelFolder(options.model)
+    tokenizer, trained = folder.tokenizer, folder.trained
     normalizer = Normalizer.of(trained.data)
     lines = islice(read_lines(options.pairs), options.lines)
     pairs = [encode(tokenizer, normalizer, line) for line in lines]

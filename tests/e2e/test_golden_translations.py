@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 
 import pytest
+from support.model_folders import load_folder
 from support.models import make_translator
 
-from transformer_mt import model_folder
 from transformer_mt.data.text.normalization import Normalizer
 
 FOLDER = Path(__file__).parent / "fixtures/model"
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent / "fixtures/model"
 
 def test_translations_are_unchanged() -> None:
     expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
-    model, tokenizer, job = model_folder.load_model(FOLDER)
+    model, tokenizer, job = load_folder(FOLDER)
     translator = make_translator(model, tokenizer, job.decode, Normalizer.of(job.data))
     found = translator.translate_nbest(list(expected), 1)
     # Our own output, on purpose: the test is that it does not change.

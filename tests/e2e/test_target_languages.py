@@ -8,10 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support import training_runs
+from support.model_folders import load_folder
 from support.training_runs import Running
 
-from transformer_mt import Translator, export, model_folder
+from transformer_mt import Translator, export
 from transformer_mt.config import ExportJob
+from transformer_mt.model_folder import ModelFolder
 
 WORDS = {
     "red": ("rot", "rouge"),
@@ -107,7 +109,7 @@ def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path:
     export(ExportJob(model=str(trained), format="transformers", output=str(exported)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(exported)
-    ours = model_folder.load_tokenizer(trained)[0]
+    ours = ModelFolder(trained).tokenizer
     for line, translation in zip(text, expected, strict=True):
         ids = tokenizer(line).input_ids
         if not translation:  # of a line with nothing but its tag
@@ -118,7 +120,7 @@ def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path:
 
 
 def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
-    old, tokenizer, _ = model_folder.load_model(trained)
+    old, tokenizer, _ = load_folder(trained)
     tags = ("<law>",)
     more = [sources(folder, part, tags) for part in ("train", "valid", "test")]
     drop = ("tokenizer.", "model.", "model=", "schedule", "data.t", "data.v")
@@ -127,7 +129,7 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     rate = ["schedule.peak_lr=1e-9", "train.max_steps=3"]
     out, _ = Running("train", [*argv, *rate], tmp_path / "o").done()
     assert "BLEU <law>" in out
-    new, extended, job = model_folder.load_model(tmp_path / "law")
+    new, extended, job = load_folder(tmp_path / "law")
     assert extended.vocabulary == [*tokenizer.vocabulary, "<law>"]
     assert job.tokenizer.vocab_size == 301
     weight = load_file(tmp_path / "law/model.safetensors")["embedding.weight"]
@@ -138,4 +140,4 @@ def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> 
     resumed = [each.replace(f"{folder}/cache", f"{tmp_path}/cache") for each in argv]
     resumed += [rate[0], "train.max_steps=5"]
     Running("train", resumed, tmp_path / "p").done()
-    assert model_folder.load_tokenizer(tmp_path / "law")[0].vocabulary == extended.vocabulary
+    assert ModelFolder(tmp_path / "law").tokenizer.vocabulary == extended.vocabulary

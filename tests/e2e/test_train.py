@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from huggingface_hub import ModelCard
 from safetensors.numpy import load_file
+from support.model_folders import load_folder
 from support.training_runs import (
     MT_TRAIN,
     TIMEOUT,
@@ -33,6 +34,7 @@ from tensorboard.backend.event_processing.event_accumulator import (  # type: ig
 )
 
 from transformer_mt import model_folder
+from transformer_mt.model_folder import ModelFolder
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_run_folder_contents(finished: Path) -> None:
     assert [path.name for path in checkpoints(run_dir)] == [
         f"step_{step:08d}" for step in (8, 16, 20, 24, 32, 40)
     ]
-    model, tokenizer, job = model_folder.load_model(run_dir)
+    model, tokenizer, job = load_folder(run_dir)
     assert tokenizer.vocab_size == 290
     assert model.embedding.weight.shape == (290, 16)
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
@@ -187,7 +189,7 @@ def test_signals_save_a_checkpoint_and_the_run_resumes(
         stopped_at = newest()
         assert before < stopped_at < 40
         assert not (run_dir / "test.json").exists()
-        model_folder.load_model(run_dir)  # a model that translates, at any time
+        ModelFolder(run_dir).load_model()  # a model that translates, at any time
 
     _, err = train(run_dir).done()
     assert f"resuming after update {stopped_at}" in err

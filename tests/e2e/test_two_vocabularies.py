@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from support import marian_models
+from support.model_folders import load_folder
 from support.training_runs import arguments, write_corpus
 
 from transformer_mt import Translator, compose, export, model_folder, train
@@ -14,6 +15,7 @@ from transformer_mt.config import ExportJob
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
+from transformer_mt.model_folder import ModelFolder
 
 LINES = ["a b c", "h g f e d", "c"]
 SHORT = ("train.max_steps=6", "train.checkpoint_every=3", "train.validate_every=6")
@@ -40,13 +42,14 @@ def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     more = ["tokenizer.joint=false", "model.tied_embeddings=decoder", "tokenizer.vocab_size=290"]
     more += ["augment=standard", "data.copies=2"]
     whole = run(corpus, "whole", *more)
-    tokenizer, job = model_folder.load_tokenizer(whole)
+    opened = ModelFolder(whole)
+    tokenizer, job = opened.tokenizer, opened.trained
     assert not (whole / "tokenizer.model").exists()
     assert not tokenizer.is_joint
     assert "▁a" in tokenizer.vocabulary
     assert "▁α" in tokenizer.tgt.vocabulary
     assert "▁α" not in tokenizer.vocabulary
-    model = model_folder.load_model(whole)[0]
+    model = opened.load_model()
     assert (model.vocab_size, model.src_vocab_size) == (290, 290)
 
     # A resumed run and one that starts from this model have the same vocabularies.
@@ -111,7 +114,7 @@ def test_fine_tuning_a_marian_model(corpus: Path, caplog: pytest.LogCaptureFixtu
     names = {path.name for path in run_dir.iterdir()}
     assert {"config.yaml", "model.safetensors", "source.spm", "target.spm"} <= names
     assert not {"tokenizer.model", "vocab.json", "pytorch_model.bin"} & names
-    model, tokenizer, job = model_folder.load_model(run_dir)
+    model, tokenizer, job = load_folder(run_dir)
     assert (job.data.normalization, job.model.activation) == ("moses", "swish")
     assert model.vocab_size == size + 1
     assert model.output_bias is not None

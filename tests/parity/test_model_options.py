@@ -9,17 +9,18 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support.errors import input_error
-from support.model_folders import JOB, TEXT, VOCAB_SIZE, write_model
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, load_folder, write_model
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import export, model_folder, run_layout
+from transformer_mt import export, run_layout
 from transformer_mt.batch import Packed
 from transformer_mt.config import ExportJob, ModelConfig
 from transformer_mt.conversion.transformers_model import convert_weights, model_settings
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder
 
 SMALL: dict[str, Any] = {
     "d_model": 128,
@@ -112,7 +113,7 @@ def test_ctranslate2(folder: Path, row: str) -> None:
             export(job)
         return
     converted = ct2.Translator(str(export(job)))
-    model, tokenizer, _ = model_folder.load_model(folder)
+    model, tokenizer, _ = load_folder(folder)
     for source, target in pairwise(TEXT[:4]):
         (src,), (tgt,) = tokenizer.encode([source]), tokenizer.encode([target])
         (scored,) = converted.score_batch([tokenizer.pieces(src)], [tokenizer.pieces(tgt)])
@@ -164,7 +165,7 @@ def test_transformers(folder: Path, row: str, transformers: Any) -> None:
     theirs, report = load(export(job), output_loading_info=True)
     assert type(theirs).__name__ == CLASSES[ROWS[row][2]]
     assert not any(report.values())  # neither missing nor unexpected weights
-    assert_logits_are_equal(model_folder.load_model(folder)[0], theirs)
+    assert_logits_are_equal(ModelFolder(folder).load_model(), theirs)
     if row in COMBINATIONS:
         theirs.save_pretrained(f"{folder}_again")  # as after fine-tuning
         again = load(f"{folder}_again").eval()

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.model_folders import JOB, write_model
+from support.model_folders import JOB, load_folder, write_model
 from support.models import make_translator, model_that_ends, random_lines
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import export, model_folder, run_layout
+from transformer_mt import export, run_layout
 from transformer_mt.config import DecodeConfig, ExportJob, SearchConfig
 from transformer_mt.conversion.transformers_model import generation_settings
 from transformer_mt.data.text.normalization import Normalizer
@@ -34,7 +34,7 @@ def test_translations_are_equal(
         job = replace(JOB, model=peaked.config)
         write_model(folder, job, text=random_lines(200, 9), size=peaked.vocab_size)
         ckpt.save_tensors(peaked.state_dict(), folder / run_layout.WEIGHTS)
-    model, tokenizer, job = model_folder.load_model(folder)
+    model, tokenizer, job = load_folder(folder)
     monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_: 11)
     config = DecodeConfig(beam_size=beam_size, length_penalty=0.0)
     expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)

@@ -22,12 +22,14 @@ from transformer_mt.config import (
     TrainJob,
     TranslateJob,
 )
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder
 
 TEXT = ["the dog jumps", "a quick brown fox", "the lazy barn sleeps over the house"] * 20
 JOB = TrainJob(
@@ -68,9 +70,15 @@ def convert(folder: Path) -> None:
         find_or_convert(EngineRequest(folder, device="cpu"), "float32")
 
 
+def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
+    """The model of a folder, its vocabulary and its settings."""
+    opened = ModelFolder(folder, step)
+    return opened.load_model(), opened.tokenizer, opened.trained
+
+
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
     """The translations of the Python API, with PyTorch."""
-    network, tokenizer, job = model_folder.load_model(model)
+    network, tokenizer, job = load_folder(model)
     decode = job.decode.with_settings(settings)
     return make_translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 

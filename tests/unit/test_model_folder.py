@@ -12,6 +12,7 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from support.model_folders import load_folder
 from support.models import tiny_config
 
 from transformer_mt import checkpoint as ckpt
@@ -27,6 +28,7 @@ from transformer_mt.config import (
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder
 
 MODEL = tiny_config()
 TEXT = ["a few words to learn from"]
@@ -61,26 +63,26 @@ def test_weights_are_loaded_from_the_given_step(folder: Path) -> None:
         ckpt.save_checkpoint(folder, {"step": step}, tensors)
     (folder / "model.safetensors").unlink()  # there is no average yet
     for step in (5, 20):
-        model, tokenizer, read = model_folder.load_model(folder, step)
+        model, tokenizer, read = load_folder(folder, step)
         assert model.embedding.weight.unique().tolist() == [step]
         assert not model.training
         assert (tokenizer.vocab_size, read) == (280, job())
     with pytest.raises(
         InputError, match=r"no model\.safetensors: copy it again, or set step=20 to"
     ):
-        model_folder.load_model(folder)
+        ModelFolder(folder).load_model()
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
-        model_folder.load_model(folder, 6)
+        ModelFolder(folder, 6).load_model()
     weights = folder / "checkpoints" / "step_00000005" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match=r"05/model\.safetensors is damaged: its checksum"):
-        model_folder.load_model(folder, 5)
+        ModelFolder(folder, 5).load_model()
 
 
 def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
     torch.manual_seed(1)
     expected = Transformer(MODEL, 280)
-    model, tokenizer, read = model_folder.load_model(folder)
+    model, tokenizer, read = load_folder(folder)
     torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert not model.training
     assert read == job()
@@ -153,7 +155,7 @@ def test_a_damaged_or_hostile_folder_is_rejected_with_one_line(
     monkeypatch.chdir(folder.parent)
     damage(folder)
     with pytest.raises(InputError, match=message) as error:
-        model_folder.load_model(folder)
+        ModelFolder(folder).load_model()
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
     assert not Path("HARMED").exists()
@@ -163,14 +165,14 @@ def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
     vocabulary = folder / "tokenizer.model"
     job = model_folder.read_config(folder)
     model_folder.write_config(folder, job, vocabulary)
-    model_folder.load_model(folder)
+    ModelFolder(folder).load_model()
     content = vocabulary.read_bytes()
     letter = b"\x0a\x01w"  # a piece of one byte, in the file's format
     assert content.count(letter) == 1
     vocabulary.write_bytes(content.replace(letter, b"\x0a\x01Q"))
     model_folder.Tokenizer(vocabulary)  # a valid vocabulary, but a different one
     with pytest.raises(InputError, match=r"tokenizer\.model is damaged or of another tr"):
-        model_folder.load_model(folder)
+        ModelFolder(folder).load_model()
 
 
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -217,12 +219,12 @@ def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_rejected(folder: Path, value: float) -> None:
     """CTranslate2 would otherwise produce empty lines or plausible text."""
-    model, _, _ = model_folder.load_model(folder)
+    model, _, _ = load_folder(folder)
     with torch.no_grad():
         model.embedding.weight[7, 3] = value
     ckpt.save_tensors(model.state_dict(), folder / "model.safetensors")
     with pytest.raises(InputError, match=r"embedding\.weight is not finite"):
-        model_folder.load_model(folder)
+        ModelFolder(folder).load_model()
 
 
 def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
@@ -233,10 +235,10 @@ def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
         content[place] ^= 1
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"model\.safetensors is damaged: its checksum is wr"):
-            model_folder.load_model(folder)
+            ModelFolder(folder).load_model()
     # Weights that another program wrote have no checksum.
     path.write_bytes(intact)
     tensors = load_file(path)
     save_file(tensors, path)
-    loaded = model_folder.load_model(folder)[0].state_dict()
+    loaded = ModelFolder(folder).load_model().state_dict()
     torch.testing.assert_close(loaded, tensors, rtol=0, atol=0)

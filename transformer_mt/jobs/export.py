@@ -3,20 +3,19 @@
 import logging
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import files, model_folder, run_layout
-from transformer_mt.config import ExportJob, TrainJob
+from transformer_mt import files, run_layout
+from transformer_mt.config import ExportJob
 from transformer_mt.conversion import marian_tokenizer, transformers_model
-from transformer_mt.data.subwords.tokenizer import Tokenizer, copy_vocabulary, vocabulary_files
+from transformer_mt.data.subwords.tokenizer import copy_vocabulary, vocabulary_files
 from transformer_mt.decode import engine
 from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder, locate
 from transformer_mt.protocols import ExportFormat
 from transformer_mt.registries import EXPORT_FORMATS
 
@@ -33,31 +32,27 @@ def export(job: ExportJob) -> Path:
             new or empty folder outside it, the format cannot represent the model, or a library is
             missing.
     """
-    source, output = model_folder.locate(job.model), files.expand_user(job.output)
-    folder, target = source.resolve(), output.resolve()
+    model, output = locate(job.model), files.expand_user(job.output)
+    folder, target = model.resolve(), output.resolve()
     if target.is_relative_to(folder) or folder.is_relative_to(target):
         raise InputError(
-            f"output={output} overlaps the model folder {source}: choose a folder outside it"
+            f"output={output} overlaps the model folder {model}: choose a folder outside it"
         )
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
-    loaded = LoadedFolder(source, job.step, *model_folder.load_model(source, job.step))
+    source = LoadedFolder(model, job.step)
     with files.new_folder(target) as folder:
-        kind = loaded.write(job.format, folder, job.compute_type)
+        kind = source.write(job.format, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
     return output
 
 
-@dataclass(frozen=True)
-class LoadedFolder:
-    """A model folder and its verified content: a ``protocols.LoadedFolder``."""
+class LoadedFolder(ModelFolder):
+    """A model folder and its verified weights: a ``protocols.LoadedFolder``."""
 
-    path: Path
-    step: int | None
-    """The update whose checkpoint was loaded; None: the final weights."""
-    model: Transformer
-    tokenizer: Tokenizer
-    trained: TrainJob
+    def __init__(self, reference: Path, step: int | None):
+        super().__init__(reference, step)
+        self.model = self.load_model()
 
     @property
     def tags(self) -> Iterable[str]:
@@ -105,8 +100,7 @@ def to_ctranslate2(source: LoadedFolder, folder: Path, compute_type: str | None)
 
 def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
     """Copies what a translation needs; of final weights also the scores and the model card."""
-    weights = model_folder.find_weights(source.path, source.step)
-    shutil.copyfile(weights, folder / run_layout.WEIGHTS)
+    shutil.copyfile(source.weights, folder / run_layout.WEIGHTS)
     shutil.copyfile(source.path / run_layout.CONFIG, folder / run_layout.CONFIG)
     copy_vocabulary(source.path, folder)
     for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD, run_layout.CURVES):

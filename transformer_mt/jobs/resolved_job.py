@@ -96,14 +96,15 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     if not (folder / run_layout.WEIGHTS).exists():
         hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
         raise InputError(f"train.init_from={reference} is not a model folder; {hint}")
-    tokenizer, trained = model_folder.load_tokenizer(folder)
-    vocabulary = str(folder / run_layout.TOKENIZER if tokenizer.tgt is tokenizer else folder)
+    model = model_folder.ModelFolder(folder)
+    is_one_file = model.tokenizer.tgt is model.tokenizer
+    vocabulary = str(folder / run_layout.TOKENIZER if is_one_file else folder)
     if job.tokenizer.path not in (None, vocabulary):
         raise InputError(
             f"tokenizer.path={job.tokenizer.path}: with train.init_from={reference} the vocabulary "
             "of that model is used; leave tokenizer.path out"
         )
-    return _adopt(job, trained, replace(job.tokenizer, path=vocabulary))
+    return _adopt(job, model.trained, replace(job.tokenizer, path=vocabulary))
 
 
 def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> TrainJob:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from transformer_mt import model_folder
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -17,6 +16,7 @@ from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import BLOCK, Transformer
+from transformer_mt.model_folder import ModelFolder
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ def initial_model(
     torch.manual_seed(job.train.seed)
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
     if job.train.init_from is not None and not resuming:
-        folder = model_folder.locate(job.train.init_from, job.cache_dir)
-        initial = evenly_spaced_layers(model_folder.load_model(folder)[0], job.model)
+        folder = ModelFolder(job.train.init_from, cache_dir=job.cache_dir)
+        initial = evenly_spaced_layers(folder.load_model(), job.model)
         for name, tensor in model.state_dict().items():
             known = len(initial[name])
             tensor[:known].copy_(initial[name])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.errors import input_error
-from support.model_folders import JOB, write_model
+from support.model_folders import JOB, load_folder, write_model
 
-from transformer_mt import Translator, model_folder
+from transformer_mt import Translator
 from transformer_mt.contrib.report.attention import (
     MAX_PIECES,
     Attention,
@@ -43,7 +43,7 @@ def attend(model: Path, sentence: str = SENTENCE) -> Attention:
 
 def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     found = attend(model)
-    network, tokenizer, _ = model_folder.load_model(model)
+    network, tokenizer, _ = load_folder(model)
     (src,) = tokenizer.encode([SENTENCE])
     ((best,),) = opened(model).translate_nbest([SENTENCE], 1)
     assert found.translation == best.text

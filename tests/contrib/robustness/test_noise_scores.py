@@ -17,9 +17,9 @@ from support.evaluated_models import (
     write_lines,
     write_model,
 )
+from support.model_folders import load_folder
 from support.models import make_translator
 
-from transformer_mt import model_folder
 from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.contrib.robustness.noise_scores import (
@@ -80,7 +80,7 @@ def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
 
 
 def test_scores_are_those_of_each_noisy_source(model: Path, run: Run) -> None:
-    network, tokenizer, job = model_folder.load_model(model)
+    network, tokenizer, job = load_folder(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     out, err = run(engine="torch", format="json")
     found = json.loads(out)

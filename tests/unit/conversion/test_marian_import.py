@@ -14,7 +14,7 @@ import torch
 from support import fake_hub, marian_models
 from support.errors import input_error
 from support.fake_hub import read_files
-from support.model_folders import JOB, write_model
+from support.model_folders import JOB, load_folder, write_model
 
 from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
@@ -22,6 +22,7 @@ from transformer_mt.config import ExportJob, SearchConfig
 from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.decode.engines import ctranslate2_engine, torch_engine
+from transformer_mt.model_folder import ModelFolder
 
 transformers = pytest.importorskip("transformers")
 
@@ -89,7 +90,7 @@ def their_ids(folder: Path, lines: list[str]) -> list[list[int]]:
 @torch.inference_mode()
 def largest_difference(folder: Path, model: Any) -> float:
     """The largest difference of the logits of some pairs, of what both vocabularies have."""
-    ours, tokenizer, _ = model_folder.load_model(model_folder.locate(folder))
+    ours, tokenizer, _ = load_folder(folder)
     theirs = json.loads((folder / "vocab.json").read_text())
     target = folder / "target_vocab.json"
     columns = json.loads(target.read_text()) if target.exists() else theirs
@@ -207,7 +208,8 @@ def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
 
 def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     folder, _ = marian
-    tokenizer, job = model_folder.load_tokenizer(model_folder.locate(folder))
+    opened = ModelFolder(folder)
+    tokenizer, job = opened.tokenizer, opened.trained
     data = job.data
     assert (data.src_lang, data.tgt_lang, data.normalization) == ("en", "pt_BR", "moses")
     assert tokenizer.vocabulary[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
@@ -260,7 +262,7 @@ def test_pieces_that_the_vocabulary_lacks_act_as_unk(tmp_path: Path) -> None:
     folder = tmp_path / "opus"
     lacking = ("▁ga", "▁abd", "d", "B")
     model = write(folder, lacking=lacking)
-    tokenizer, _ = model_folder.load_tokenizer(model_folder.locate(folder))
+    tokenizer = ModelFolder(folder).tokenizer
     assert {*tokenizer.vocabulary[-4:]} == {*lacking}
     assert largest_difference(folder, model) < 1e-4
     expected = their_translations(folder, model, SOURCE[:20], 1)

@@ -13,10 +13,11 @@ from support.model_folders import JOB, TEXT, translate_lines, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
-from transformer_mt import model_folder, run_layout
+from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
 from transformer_mt.config import ExportJob
 from transformer_mt.errors import InputError
+from transformer_mt.model_folder import ModelFolder
 from transformer_mt.registries import EXPORT_FORMATS
 from transformer_mt.run_layout import TOKENIZER
 
@@ -78,7 +79,7 @@ def test_a_checkpoint_is_exported_while_training_runs(
     kind: str, model: Path, tmp_path: Path
 ) -> None:
     write_model(tmp_path / "other", seed=2)
-    other = model_folder.load_model(tmp_path / "other")[0]
+    other = ModelFolder(tmp_path / "other").load_model()
     ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(other, {}))
     expected = export(tmp_path / "other", tmp_path / "expected", kind)
     (model / run_layout.WEIGHTS).unlink()
@@ -103,7 +104,7 @@ def load(path: Path) -> object:
 
 
 def test_scores_and_card_are_of_the_final_weights(model: Path, tmp_path: Path) -> None:
-    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(model_folder.load_model(model)[0], {}))
+    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(ModelFolder(model).load_model(), {}))
     for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD):
         (model / name).write_text("of the final weights")
     assert run_layout.TEST_SCORES in names(export(model, tmp_path / "final"))
@@ -126,7 +127,7 @@ def test_hub_folder_translates(
     assert {"config.yaml", "model.safetensors", "test.json", "tokenizer.model"} <= names(output)
     assert run_layout.CHECKPOINTS not in names(output)
     assert (output / run_layout.MODEL_CARD).read_text() == "My model.\n"
-    model_folder.load_model(output)  # checksums
+    ModelFolder(output).load_model()  # checksums
     assert translate_lines(output, TEXT[:3]) == translate_lines(model, TEXT[:3])
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from support.evaluated_models import write_lines
-from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, write_model
+from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, load_folder, write_model
 from support.models import make_translator
 
-from transformer_mt import Translator, model_folder, run_layout
+from transformer_mt import Translator, run_layout
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
@@ -22,6 +22,7 @@ from transformer_mt.decode.engines import torch_engine
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder
 from transformer_mt.protocols import Translation
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -70,8 +71,8 @@ def unexpected(messages: str) -> list[str]:
 
 
 def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
-    network, tokenizer, job = model_folder.load_model(folder)
-    more = [model_folder.load_model(other)[0] for other in others]
+    network, tokenizer, job = load_folder(folder)
+    more = [ModelFolder(other).load_model() for other in others]
     return make_translator(network, tokenizer, job.decode.with_settings(settings), ensemble=more)
 
 

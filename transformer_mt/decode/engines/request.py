@@ -1,31 +1,20 @@
 """Requests for translation engines, and the fixed rule that chooses an engine."""
 
-import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from transformer_mt import files
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
-from transformer_mt.data.subwords.tokenizer import vocabulary_checksum
 from transformer_mt.decode.engine import SINUSOIDS, Engine, UnavailableError, unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.model_folder import (
-    find_weights,
-    load_model,
-    load_tokenizer,
-    locate,
-    read_config,
-)
+from transformer_mt.model_folder import ModelFolder
 from transformer_mt.registries import ENGINES
 
 if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
@@ -62,40 +51,30 @@ class EngineRequest:
         token_scores: bool = False,
     ):
         choice("compute_type", compute_type, *COMPUTE_TYPES)
-        self.folder, *self.ensemble = map(locate, (reference, *ensemble))
-        self.tokenizer, self.trained = load_tokenizer(self.folder)
-        self.config = self.trained.decode.with_settings(search or {})
-        self.device = _pick_device(device)
-        """As PyTorch names it."""
-        self.compute_type, self.step = compute_type, step
-        self.needs, self.token_scores = needs, token_scores
-
-    @cached_property
-    def models(self) -> "list[Transformer]":
-        """The folder's model and further members of an ensemble, on the CPU at first."""
-        loaded = self.tokenizer, self.trained
-        models = [load_model(self.folder, self.step, loaded)[0]]
-        for other in self.ensemble:
-            member, tokenizer, _ = load_model(other)
-            if not tokenizer.same_ids(self.tokenizer):
+        first, *others = ModelFolder(reference, step), *map(ModelFolder, ensemble)
+        for other in others:
+            if not other.tokenizer.same_ids(first.tokenizer):
                 raise InputError(
-                    f"{self.folder} and {other} have different vocabularies, but models of an "
+                    f"{first.path} and {other.path} have different vocabularies, but models of an "
                     "ensemble must share one (train the second with "
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
-            models.append(member)
-        return models
+        self.folders = [first, *others]
+        self.folder, self.tokenizer, self.trained = first.path, first.tokenizer, first.trained
+        self.config = self.trained.decode.with_settings(search or {})
+        self.device = _pick_device(device)
+        """As PyTorch names it."""
+        self.compute_type, self.needs, self.token_scores = compute_type, needs, token_scores
+
+    @cached_property
+    def models(self) -> "list[Transformer]":
+        """The model and further members of an ensemble, on the CPU at first."""
+        return [folder.load_model() for folder in self.folders]
 
     @cached_property
     def checksums(self) -> list[str]:
-        """SHA-256 of each model: of its weights, its vocabulary and its shape."""
-        checksums = []
-        for number, folder in enumerate((self.folder, *self.ensemble)):
-            trained = read_config(folder) if number else self.trained
-            weights = files.sha256(find_weights(folder, None if number else self.step))
-            parts = [weights, vocabulary_checksum(folder), asdict(trained.model)]
-            checksums.append(hashlib.sha256(json.dumps(parts).encode()).hexdigest())
-        return checksums
+        """SHA-256 of each model."""
+        return [folder.checksum for folder in self.folders]
 
     @property
     def torch_only(self) -> list[str]:
@@ -105,8 +84,8 @@ class EngineRequest:
         overwritten at each change.
         """
         used = {
-            "step": self.step is not None,
-            "ensemble": bool(self.ensemble),
+            "step": self.folders[0].step is not None,
+            "ensemble": len(self.folders) > 1,
             "sampling": self.config.sampling,
             f"max_source_tokens={self.config.max_source_tokens}": (
                 self.config.max_source_tokens >= SINUSOIDS

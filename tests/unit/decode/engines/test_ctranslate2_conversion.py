@@ -8,10 +8,10 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from support.model_folders import JOB, write_model
+from support.model_folders import JOB, load_folder, write_model
 
 from transformer_mt import checkpoint as ckpt
-from transformer_mt import model_folder, run_layout
+from transformer_mt import run_layout
 from transformer_mt.decode.engine import check_supported
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
@@ -24,7 +24,7 @@ ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (t
 
 def change_weights(folder: Path) -> Transformer:
     """Writes other weights into a model folder; returns their model."""
-    model, _, _ = model_folder.load_model(folder)
+    model, _, _ = load_folder(folder)
     with torch.no_grad():
         model.embedding.weight[5, 5] += 1
     ckpt.save_tensors(model.state_dict(), folder / run_layout.WEIGHTS)

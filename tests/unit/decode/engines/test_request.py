@@ -132,7 +132,7 @@ def test_the_engine_and_its_type(
 
 
 @needs_ctranslate2
-def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
+def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
     chosen, (message,) = choose(compute_type="fast", sampling=True)
     assert chosen == "torch float32"
     assert message.startswith("compute_type=fast: using engine=torch")
@@ -146,7 +146,7 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any) -> None:
         choose("torch", "int8")
     for name, settings in (
         ("sampling", {"sampling": True}),
-        ("ensemble", {"ensemble": [Path("other")]}),
+        ("ensemble", {"ensemble": [tmp_path]}),
         ("max_source_tokens=2048", {"max_source_tokens": 2048}),
         ("alignment", {"needs": ["alignment"]}),
         (r"model\.d_k=5", {"model": replace(JOB.model, d_k=5)}),
