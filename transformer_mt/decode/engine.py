@@ -1,9 +1,13 @@
 """The interface of translation engines: token ids in, hypotheses out."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.errors import InputError
@@ -12,15 +16,6 @@ if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
     from torch import Tensor
 
 Length = TypeVar("Length", float, "Tensor")
-
-TokenPair = tuple[list[int], list[int]]
-"""Token ids of a source and of its translation, without special symbols."""
-
-WordIds = tuple[list[int], list[int]]
-"""Index of the word that each token belongs to, for a source and for its translation."""
-
-Link = tuple[int, int]
-"""A source word and a word of the translation, each counted from 0."""
 
 BATCH_TOKENS = {"cpu": 8192, "cuda": 131_072}
 """Maximum number of tokens of a batch, padding and beams included, by type of device. On a GPU, for
@@ -54,8 +49,8 @@ class Hypothesis:
     """Terms of ``log_prob``, the end symbol's last; empty with CTranslate2."""
 
 
-class Engine(Protocol):
-    """Translates, scores and aligns token sequences; registered in ``registries.ENGINES``.
+class Engine(ABC):
+    """Translates token sequences; registered in ``registries.ENGINES``.
 
     PyTorch's search is the reference. CTranslate2 searches in its own way, and does nothing else:
     prefixes, scores and alignments raise ``UnavailableError``.
@@ -65,11 +60,10 @@ class Engine(Protocol):
     """Name in the registry, as in ``engine=NAME``."""
     compute_type: str
     """Data type that it computes in."""
+    max_tokens: int
+    """Maximum number of tokens of a sentence, without its start or end symbol."""
 
-    @property
-    def max_tokens(self) -> int:
-        """Maximum number of tokens of a sentence, without its start or end symbol."""
-
+    @abstractmethod
     def search(
         self,
         sources: Sequence[list[int]],
@@ -100,18 +94,22 @@ class Engine(Protocol):
         Returns:
             For each translation, one value more than it has tokens: the last is the end symbol's.
         """
+        self.refuse("scores of given translations")
 
-    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
-        """Links each word of given translations to a word of its source.
+    def align(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[NDArray[np.float32]]:
+        """How much each token of given translations belongs to each token of its source.
 
         Args:
-            pairs: Sources and their translations.
-            words: For each pair, the word of each token; -1 for a token of the source that belongs
-                to no word.
+            pairs: Token ids of each source and of its translation, without special symbols.
 
         Returns:
-            For each pair, one link for each word of the translation, in order.
+            For each pair, [T, S] weights; rows sum to at most 1.
         """
+        self.refuse("alignments")
+
+    def refuse(self, job: str) -> NoReturn:
+        """Raises ``UnavailableError`` for what only PyTorch does."""
+        raise UnavailableError(f"engine={self.name} does not support {job}: set engine=torch")
 
 
 def length_penalty(length: Length, alpha: float) -> Length:

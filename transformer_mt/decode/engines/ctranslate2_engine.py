@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from transformer_mt.config import DecodeConfig, ModelConfig
 from transformer_mt.config.translate import COMPUTE_TYPES
@@ -23,11 +23,9 @@ from transformer_mt.decode.engine import (
     BATCH_TOKENS,
     NAN_MESSAGE,
     SINUSOIDS,
+    Engine,
     Hypothesis,
-    Link,
-    TokenPair,
     UnavailableError,
-    WordIds,
     length_penalty,
     max_output_tokens,
     max_tokens,
@@ -71,7 +69,7 @@ def _split_device(device: str) -> tuple[str, int]:
     return kind, int(index or 0)
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(Engine):
     """Beam search by CTranslate2; see ``Engine``.
 
     Args:
@@ -137,7 +135,7 @@ class CTranslate2Engine:
         together; batches are small if workers would be idle.
         """
         if prefixes is not None:
-            _refuse("forced beginnings of translations")
+            self.refuse("forced beginnings of translations")
         calls = defaultdict[int, list[int]](list)  # maximum length → indices of sentences
         for i, source in enumerate(sources):
             longest = -(-len(source) // _SAME_LIMIT) * _SAME_LIMIT
@@ -186,20 +184,6 @@ class CTranslate2Engine:
                 tokens.pop()
             hypotheses.append(Hypothesis(tokens[:limit], log_prob, score))
         return sorted(hypotheses, key=lambda each: -each.score)
-
-    def score(
-        self, sources: Sequence[list[int]], targets: Sequence[list[int]]
-    ) -> list[list[float]]:
-        """Raises ``UnavailableError``."""
-        _refuse("scores of given translations")
-
-    def align(self, pairs: Sequence[TokenPair], words: Sequence[WordIds]) -> list[list[Link]]:
-        """Raises ``UnavailableError``."""
-        _refuse("alignments")
-
-
-def _refuse(job: str) -> NoReturn:
-    raise UnavailableError(f"engine=ctranslate2 does not support {job}: set engine=torch")
 
 
 def _num_threads() -> int:

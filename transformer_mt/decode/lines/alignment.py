@@ -4,10 +4,13 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 from transformer_mt.data.subwords.tokenizer import Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
-from transformer_mt.decode.engine import Engine, Link, TokenPair
+from transformer_mt.decode.engine import Engine
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""
@@ -19,15 +22,38 @@ WORD = re.compile(f"[^{SPACES}]+")
 """A word, wherever words are counted, in the source as in the translation."""
 
 
+Link = tuple[int, int]
+"""A source word and a word of the translation, each counted from 0."""
+
+
 def align_words(
-    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[TokenPair]
+    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[list[int], list[int]]]
 ) -> list[list[Link]]:
-    """One link for each word of each translation."""
-    words = [
-        (source_word_ids(tokenizer, source), target_word_ids(tokenizer.tgt, target))
-        for source, target in pairs
+    """One link for each word of each translation; ``pairs`` of sources and these, as token ids."""
+    return [
+        word_links(weights, source_word_ids(tokenizer, src), target_word_ids(tokenizer.tgt, tgt))
+        for (src, tgt), weights in zip(pairs, engine.align(pairs), strict=True)
     ]
-    return engine.align(pairs, words)
+
+
+def word_links(
+    weights: NDArray[np.float32], source_words: Sequence[int], target_words: Sequence[int]
+) -> list[Link]:
+    """Links each target word, in order, to the source word that its tokens belong to most.
+
+    Args:
+        weights: [T, S], between tokens (``Engine.align``).
+        source_words: Index of the word that each source token belongs to, -1 for none; S values.
+        target_words: Index of the word that each target token belongs to; T values.
+    """
+    if not source_words or not target_words:
+        return []
+    words = np.array(source_words)
+    in_word = words >= 0
+    table = np.zeros((max(target_words) + 1, max(source_words) + 1), weights.dtype)
+    for word, row in zip(target_words, weights, strict=True):
+        np.add.at(table[word], words[in_word], row[in_word])
+    return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
 def same_words(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> bool:

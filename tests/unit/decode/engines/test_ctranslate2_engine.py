@@ -170,7 +170,7 @@ def test_what_is_not_available_is_refused(
     for use in (
         lambda: engine.search([[5]], 1, prefixes=[[6]]),
         lambda: engine.score([[5]], [[6]]),
-        lambda: engine.align([([5], [6])], [([0], [0])]),
+        lambda: engine.align([([5], [6])]),
     ):
         with pytest.raises(InputError, match=r"does not support .*: set engine=torch"):
             use()

@@ -1,5 +1,6 @@
 """Word alignment: words of pieces, and the attention maps it is derived from."""
 
+import numpy as np
 import pytest
 import torch
 from support.models import WORDS, make_translator, random_lines, random_model, tiny_config
@@ -7,34 +8,35 @@ from support.models import WORDS, make_translator, random_lines, random_model, t
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.decode.engines.torch_engine import soft_alignment, word_alignment
-from transformer_mt.decode.lines.alignment import target_word_ids
+from transformer_mt.decode.engines.torch_engine import TorchEngine
+from transformer_mt.decode.lines.alignment import target_word_ids, word_links
 from transformer_mt.model.attention_maps import attention_maps
 from transformer_mt.model.transformer import Transformer
 
 
 def test_attention_is_summed_over_the_pieces_of_a_word() -> None:
-    weights = torch.tensor(
+    weights = np.array(
         [
             [0.40, 0.30, 0.30, 0.0],  # of the pieces the first, of the words the second
             [0.90, 0.00, 0.10, 0.0],
             [0.00, 0.45, 0.45, 0.1],  # these two make one word, linked to the first: 0.95
             [0.95, 0.00, 0.00, 0.0],
-        ]
+        ],
+        np.float32,
     )
-    links = word_alignment(weights, [0, 1, 1, 2], [0, 1, 2, 2])
+    links = word_links(weights, [0, 1, 1, 2], [0, 1, 2, 2])
     assert links == [(1, 0), (0, 1), (0, 2)]
-    assert word_alignment(weights[:2], [-1, 0, 0, 1], [0, 1]) == [(0, 0), (0, 1)]  # a tag
-    assert word_alignment(weights[:0], [0], []) == []
-    assert word_alignment(weights[:1, :2], [0, 0], [0]) == [(0, 0)]
+    assert word_links(weights[:2], [-1, 0, 0, 1], [0, 1]) == [(0, 0), (0, 1)]  # a tag
+    assert word_links(weights[:0], [0], []) == []
+    assert word_links(weights[:1, :2], [0, 0], [0]) == [(0, 0)]
 
 
 @pytest.mark.parametrize(("layers", "chosen"), [(1, 0), (2, 0), (6, 4)])
-def test_soft_alignment_uses_the_last_layer_but_one(layers: int, chosen: int) -> None:
+def test_alignment_is_the_attention_of_the_last_layer_but_one(layers: int, chosen: int) -> None:
     torch.manual_seed(2)
     model = Transformer(tiny_config(num_decoder_layers=layers), 20).eval()
     pairs = [([5, 6, 7], [8, 9]), ([4], [8, 9, 9, 5]), ([6, 7, 5], []), ([3, 4], [7])]
-    found = soft_alignment(model, pairs)
+    found = TorchEngine([model], DecodeConfig()).align(pairs)
     for weights, (source, target) in zip(found, pairs, strict=True):
         assert weights.shape == (len(target), len(source))
         maps = attention_maps(model, [*source, EOS], [BOS, *target])["cross"][chosen]
