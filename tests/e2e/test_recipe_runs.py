@@ -107,7 +107,6 @@ def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
 
 @pytest.mark.slow
 def test_distillation(distillation: Command, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
     folder = tmp_path / "run"
     out, _ = finished(distillation(folder))
     names = ("train.en", "train.de", "translations.jsonl", "distilled.tsv")

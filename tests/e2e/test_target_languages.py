@@ -102,7 +102,6 @@ def test_engines_and_exports_give_the_same_translations(trained: Path, tmp_path:
     text = [f"{tag} {line}" for tag in TAGS for line in LINES]
     options = {"device": "cpu", "length_penalty": 0}
     expected = Translator.load(trained, engine="torch", **options).translate(text)
-    pytest.importorskip("ctranslate2")
     assert Translator.load(trained, engine="ctranslate2", **options).translate(text) == expected
     transformers = pytest.importorskip("transformers")
     exported = tmp_path / "exported"

@@ -66,7 +66,6 @@ def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     translations = translator.translate(LINES)
     (best,) = translator.translate_nbest(LINES[:1], 1)[0]
     assert all(piece in tokenizer.tgt.vocabulary for piece in best.pieces)
-    pytest.importorskip("ctranslate2")
     assert Translator.load(whole, engine="ctranslate2").translate(LINES) == translations
 
     output = corpus / "exported"
@@ -93,7 +92,6 @@ def test_one_matrix_needs_one_vocabulary(corpus: Path) -> None:
 
 
 def test_fine_tuning_a_marian_model(corpus: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("transformers")
     opus = corpus / "opus"
     opus.mkdir()
     lines = [line.split("\t") for line in (corpus / "train.tsv").read_text().splitlines()]

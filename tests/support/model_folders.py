@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +64,8 @@ def write_model(
 
 
 def convert(folder: Path) -> None:
-    """For CTranslate2, if it is installed: otherwise the first use does so, with a message."""
-    if find_spec("ctranslate2") is not None:
-        find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+    """For CTranslate2: otherwise the first use does so, with a message."""
+    find_or_convert(EngineRequest(folder, device="cpu"), "float32")
 
 
 def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:

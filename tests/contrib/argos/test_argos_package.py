@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import pytest
 from support.errors import input_error
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, vocabulary, write_model
@@ -15,8 +16,6 @@ from transformer_mt import export as export_folder
 from transformer_mt import run_layout
 from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-
-pytest.importorskip("ctranslate2")
 
 
 def export(model: Path, output: Path, **more: Any) -> Path:
@@ -31,8 +30,6 @@ def job(**data: Any) -> TrainJob:
 
 @pytest.mark.parametrize(("compute_type", "loaded"), [(None, "int8_float32"), ("float32",) * 2])
 def test_content(tmp_path: Path, compute_type: str | None, loaded: str) -> None:
-    import ctranslate2
-
     write_model(tmp_path / "model", job(src_lang="eng_Latn", tgt_lang="nds"))
     archive = export(tmp_path / "model", tmp_path / "out", compute_type=compute_type)
     assert archive.name == "transformer_mt-en_nds.argosmodel"

@@ -14,7 +14,7 @@ import torch
 from support import fake_hub, marian_models
 from support.errors import input_error
 from support.fake_hub import read_files
-from support.model_folders import JOB, load_folder, write_model
+from support.model_folders import load_folder
 
 from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
@@ -274,8 +274,6 @@ def test_pieces_that_the_vocabulary_lacks_act_as_unk(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("at_most_24_tokens")
 @pytest.mark.parametrize(("engine", "beam_size"), [("torch", 1), ("torch", 4), ("ctranslate2", 4)])
 def test_translations_are_equal(marian: tuple[Path, Any], engine: str, beam_size: int) -> None:
-    if engine == "ctranslate2":
-        pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed")
     folder, model = marian
     expected = their_translations(folder, model, LINES[:-1], beam_size)
     translator = Translator.load(folder, engine=engine, beam_size=beam_size, length_penalty=0.0)
@@ -323,18 +321,3 @@ def test_a_repository_of_the_hub(
     }
     expected = Translator.load(marian[0], engine="torch")
     assert translator.translate(LINES[:3]) == expected.translate(LINES[:3])
-
-
-def test_an_exported_model_of_ours_is_imported(tmp_path: Path) -> None:
-    folder, output = tmp_path / "model", tmp_path / "exported"
-    write_model(folder, JOB)
-    export(ExportJob(model=str(folder), format="transformers", output=str(output)))
-    ours, theirs = (
-        Translator.load(path, engine="torch", beam_size=2, length_penalty=0.6, max_extra_tokens=3)
-        for path in (folder, output)
-    )
-    lines = ["the dog jumps", "a lazy fox", "</s> ü"]
-    assert theirs.tokenizer.encode(lines) == ours.tokenizer.encode(lines)
-    assert theirs.translate(lines) == ours.translate(lines)
-    decode = model_folder.read_config(model_folder.locate(output)).decode
-    assert decode.max_source_tokens == JOB.decode.max_source_tokens

@@ -108,8 +108,6 @@ def test_missing_tokeniser_is_reported_before_the_work(
 def test_the_score_is_that_of_what_mt_translate_prints(
     shared: Path, tmp_path: Path, scores: Json, settings: Any
 ) -> None:
-    if settings.get("compute_type") == "int8":
-        pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (extra 'fast')")
     job: dict[str, Any] = {"model": str(shared), "device": "cpu", **settings}
     output = tmp_path / "out"
     commands.translate(TranslateJob(input=str(shared.parent / "src"), output=str(output), **job))
@@ -229,13 +227,7 @@ def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
     assert all(score["confidence_var"] > 0 for score in baseline)
 
 
-def test_lengths_are_shown_on_request(scores: Json, capsys: pytest.CaptureFixture[str]) -> None:
-    rows, _ = scores(**ONE, source="src", metrics=["chrf"], by_length=True)
-    assert [(row.get("length"), row["segments"]) for row in rows] == [
-        (None, 4),
-        ("1–3 words", 1),
-        ("4–9 words", 3),
-    ]
+def test_lengths_are_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     commands.evaluate(EvaluateJob(**ONE, metrics=["chrf"], by_length=True))
     assert "│ 4–9 words" in capsys.readouterr().out  # of the references
 

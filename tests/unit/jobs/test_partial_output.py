@@ -164,14 +164,6 @@ def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     assert files[1].read_text() == files[0].read_text().upper()
 
 
-def test_files_of_the_user_are_left_alone(files: tuple[Path, Path]) -> None:
-    mine = files[1].with_name("out.partial")
-    mine.write_text("mine")
-    interrupt(files)
-    run(files, UpperCase())
-    assert mine.read_text() == "mine"
-
-
 def test_an_unfinished_chunk_is_translated_again(files: tuple[Path, Path]) -> None:
     """Which a killed process has written, and not recorded."""
     interrupt(files)

@@ -166,7 +166,7 @@ def test_every_start_is_kept(
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     commit = subprocess.check_output(["bash", "-ec", COMMIT], cwd=checkout, text=True).strip()
     monkeypatch.setattr(transformer_mt, "__file__", str(code))
-    monkeypatch.setattr(sys, "argv", ["mt-train", "run_dir=a b", "caf\udce9=ü"])
+    monkeypatch.setattr(sys, "argv", ["mt-train", "run_dir=a b"])
     run_folder.record_start(tmp_path, CPU, 1234, 0, "bf16")
     (checkout / "new").touch()  # what git does not know makes nothing dirty
     run_folder.record_start(tmp_path, CPU, 1234, 40, "bf16")
@@ -182,8 +182,7 @@ def test_every_start_is_kept(
     assert [start["step"] for start in found] == [0, 40, 60, 80]
     assert [start["revision"] for start in found] == revisions
     first = found[0]
-    assert first["command"].startswith("mt-train 'run_dir=a b' ")
-    assert first["command"].endswith("=ü'")
+    assert first["command"] == "mt-train 'run_dir=a b'"
     assert first["packages"]["torch"] == version("torch")
     assert (first["ranks"], first["parameters"], len(first["devices"])) == (1, 1234, 1)
     assert first["precision"] == "bf16"

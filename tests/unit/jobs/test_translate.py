@@ -139,7 +139,6 @@ def test_lines_of_several_sentences_are_counted(translated: Translated) -> None:
 
 def test_damaged_conversion_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """PyTorch translates instead, unless CTranslate2 is asked for."""
-    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     folder, source = tmp_path / "model", tmp_path / "in"
     write_model(folder)
     source.write_text("the dog\n")

@@ -155,7 +155,6 @@ def test_weights_of_a_step(with_steps: Path, run: Run, capfd: Any, tmp_path: Pat
 def test_settings_that_need_torch(
     with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
     path = str(source)
     for key, value in {"step": 5, "prefix": path, "score": path}.items():
         settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}

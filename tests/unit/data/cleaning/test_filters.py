@@ -73,7 +73,7 @@ def test_good_pairs_stay(name: str) -> None:
         ("markup", "it &apos;s &quot; Moses &quot; &amp; &#91; co &#93; &#124; a &lt; b", False),
         ("markup", "copy <file> to <b@example.org>", False),
         ("markup", "if a < b and c > d; Q&A; R&D, I <3 you", False),
-        ("word length", "aa bb", False),
+        ("word length", "a bc", False),
         ("word length", "a b", True),
         ("word length", "a" * 20, False),
         ("word length", "a" * 21, True),
@@ -146,11 +146,8 @@ def test_repetition_is_of_words_or_phrases_in_a_row() -> None:
     assert drops("great ! ! ! ! ! so so so so")
 
 
-def test_word_length_has_two_bounds() -> None:
-    drops = made(filters.word_length)
-    texts = ("a", "a bc", "a" * 20, "a" * 21)
-    assert [drops(text) for text in texts] == [True, False, False, True]
-    assert not made(filters.word_length, "zh-Hans")("a" * 21)  # no spaces
+def test_words_of_a_language_without_spaces_have_any_length() -> None:
+    assert not made(filters.word_length, "zh-Hans")("a" * 21)
 
 
 @pytest.mark.parametrize(
@@ -201,8 +198,6 @@ FRENCH = "Le comité se réunira de nouveau la semaine prochaine pour examiner l
 
 
 def test_language() -> None:
-    pytest.importorskip("py3langid", reason="py3langid is not installed (the langid extra)")
-
     def drops(lang: str, text: str) -> bool:
         return made(filters.wrong_language, lang, min_language_probability=0.01)(text)
 

@@ -2,24 +2,21 @@
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
+import ctranslate2
 import pytest
 import torch
-from support.model_folders import JOB, load_folder, write_model
+from support.model_folders import load_folder, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.decode.engine import check_supported
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-
-ct2 = pytest.importorskip("ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')")
 
 
 def change_weights(folder: Path) -> Transformer:
@@ -71,7 +68,7 @@ def test_unfinished_conversion_is_repeated(folder: Path) -> None:
     (place / "made_from.json").write_text('{"model": "x"}')
     (place / "model.bin").write_bytes(b"half of it")
     assert convert(folder) == place
-    ct2.Translator(str(place))
+    ctranslate2.Translator(str(place))
 
 
 def test_a_folder_that_is_not_a_conversion_is_kept(
@@ -93,7 +90,7 @@ def test_cache_is_used_if_the_folder_cannot_be_written(
     place = convert(folder)
     assert place.is_relative_to(home / ".cache" / "transformer_mt")
     assert caplog.messages == [f"converted the model for CTranslate2: {place}"]
-    ct2.Translator(str(place))
+    ctranslate2.Translator(str(place))
     assert convert(folder) == place
     assert len(caplog.messages) == 1
     shutil.rmtree(home)
@@ -107,13 +104,6 @@ def test_cache_is_used_for_a_folder_of_links(folder: Path) -> None:
     weights = folder / run_layout.WEIGHTS
     weights.symlink_to(weights.rename(folder.parent / "blob"))
     assert not convert(folder).is_relative_to(folder)
-
-
-@pytest.mark.parametrize(("key", "size"), [("d_k", 5), ("d_v", 4)])
-def test_unsupported_shapes(key: str, size: int) -> None:
-    with pytest.raises(InputError, match=rf"model\.{key}={size} \(not d_model / num_heads"):
-        check_supported(replace(JOB.model, **{key: size}))
-    check_supported(replace(JOB.model, **{key: 8}))  # the default, given explicitly
 
 
 def test_what_another_process_has_converted_meanwhile_is_used(

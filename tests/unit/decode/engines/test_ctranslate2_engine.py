@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import ctranslate2
 import pytest
 import torch
 from support.models import PLAIN, constant_model, model_that_ends, random_lines
@@ -16,10 +17,6 @@ from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
-
-ctranslate2 = pytest.importorskip(
-    "ctranslate2", reason="CTranslate2 is not installed (the extra 'fast')"
-)
 
 Converted = Callable[..., CTranslate2Engine]
 

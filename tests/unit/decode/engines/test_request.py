@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,10 +24,6 @@ from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-
-needs_ctranslate2 = pytest.mark.skipif(
-    find_spec("ctranslate2") is None, reason="CTranslate2 is not installed (the extra 'fast')"
-)
 
 
 def built(name: str, compute_type: str) -> Any:
@@ -96,7 +91,6 @@ def test_a_model_in_memory_follows_the_same_rule(
         assert f"{engine.name} {engine.compute_type}" == choose("torch", "auto", place)[0]
 
 
-@needs_ctranslate2
 @pytest.mark.parametrize(
     ("engine", "compute_type", "device", "slow_bf16", "fast_bf16"),
     [
@@ -131,7 +125,6 @@ def test_the_engine_and_its_type(
         assert messages == [] or compute_type == "fast"
 
 
-@needs_ctranslate2
 def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
     chosen, (message,) = choose(compute_type="fast", sampling=True)
     assert chosen == "torch float32"
@@ -158,7 +151,6 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
             choose(compute_type="int8", **settings)
 
 
-@needs_ctranslate2
 def test_log_probabilities_of_tokens_are_pytorch_s(choose: Any) -> None:
     """They choose it unless something else was asked for."""
     assert choose(token_scores=True)[0] == "torch float32"
@@ -189,7 +181,6 @@ print(sorted(slow & sys.modules.keys()), file=sys.stderr)
 """
 
 
-@needs_ctranslate2
 def test_ctranslate2_does_not_load_torch(tmp_path: Path) -> None:
     """Once the model is converted."""
     folder = tmp_path / "model"
