@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from paper import Paper
-from support.random_weights import random_transformer
+from support.models import random_transformer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from twin import Twin, by_layer, counterpart, padded, sequences

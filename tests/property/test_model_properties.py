@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.random_weights import random_transformer
+from support.models import random_transformer
 from support.stores import store_of
 from torch import Tensor
 

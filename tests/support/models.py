@@ -58,6 +58,20 @@ def random_model(**config: Any) -> Transformer:
     return model.eval()
 
 
+def random_transformer(config: ModelConfig, vocab_size: int, seed: int = 1) -> Transformer:
+    """A float64 model in training mode whose parameters are all normally distributed.
+
+    Initial norms and biases would hide mistakes.
+    """
+    model = Transformer(config, vocab_size).double()
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data = mean + 0.4 * noise
+    return model
+
+
 def constant_model(tokenizer: Tokenizer, logits: dict[str, float]) -> Transformer:
     """A model whose next token always has the same distribution; other pieces are ruled out."""
     model = random_model()

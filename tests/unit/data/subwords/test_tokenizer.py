@@ -10,7 +10,7 @@ import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
-from support.tokenizers import options_of_others, random_lines, small_tokenizer
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
@@ -51,13 +51,7 @@ def test_round_trip(tokenizer: Tokenizer, texts: list[str]) -> None:
             assert back == (expected if kinds else "")
 
 
-def test_settings_of_the_model(tmp_path: Path) -> None:
-    with options_of_others(normalization_rule_name="nfkc_cf"):
-        folded = small_tokenizer(tmp_path / "m")
-    assert folded.decode(folded.encode(["½ ﬁ Ａ E\u0301 Ä"])) == ["1⁄2 fi a \u00e9 ä"]
-    with options_of_others(byte_fallback=False):
-        without_bytes = small_tokenizer(tmp_path / "m", vocab_size=35)
-    assert without_bytes.encode(["猫"])[0][-1] == UNK
+def test_characters_beyond_the_coverage_are_bytes(tmp_path: Path) -> None:
     text = random_lines() * 5 + ["Ω"]
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
         tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
