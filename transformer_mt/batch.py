@@ -93,8 +93,8 @@ class Buckets(_Tensors):
         cls,
         lengths: Lengths,
         bucket_sizes: Sequence[int],
-        shapes: Sequence[tuple[int, int]] | None = None,
-        num_rows: int | None = None,
+        shapes: Sequence[tuple[int, int]],
+        num_rows: int,
     ) -> Self:
         """Splits sequences into buckets.
 
@@ -102,13 +102,10 @@ class Buckets(_Tensors):
             lengths: [sequences] number of tokens of each sequence.
             bucket_sizes: Number of sequences, best of similar length, in each bucket.
             shapes: B and S of each bucket, with room for its sequences and, if flat rows are
-                padding, for more. Default: its number of sequences and the longest of them.
-            num_rows: N, at least the number of tokens; the rows after them are padding. Default:
-                the number of tokens.
+                padding, for more.
+            num_rows: N, at least the number of tokens; the rows after them are padding.
         """
         parts = np.split(lengths, np.cumsum(bucket_sizes)[:-1])
-        shapes = shapes or [(len(part), int(part.max())) for part in parts]
-        num_rows = num_rows or int(lengths.sum())
         buckets, flat_masks, longest = [], [], 0
         for part, shape in zip(parts, shapes, strict=True):
             mask = np.zeros(shape, np.bool_)
@@ -159,15 +156,15 @@ class Packed(_Tensors):
         tokens: TokenArray,
         lengths: Lengths,
         bucket_sizes: Sequence[int],
-        shapes: Sequence[tuple[int, int]] | None = None,
-        num_rows: int | None = None,
+        shapes: Sequence[tuple[int, int]],
+        num_rows: int,
     ) -> Self:
         """Packs sequences that are already end to end, in buckets.
 
         ``tokens`` are all token ids; the other arguments are those of ``Buckets.from_lengths``.
         Tokens and positions of padding are 0.
         """
-        padding = (0, (num_rows or len(tokens)) - len(tokens))
+        padding = (0, num_rows - len(tokens))
         return cls(
             torch.from_numpy(np.pad(tokens.astype(np.int64), padding)),
             torch.from_numpy(np.pad(position_ids(lengths), padding)),
@@ -177,8 +174,9 @@ class Packed(_Tensors):
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Self:
         """Packs sequences as one bucket."""
-        lengths = np.array(list(map(len, sequences)))
-        return cls.from_flat(np.concatenate(sequences), lengths, [len(sequences)])
+        lengths, tokens = np.array(list(map(len, sequences))), np.concatenate(sequences)
+        shape = len(lengths), int(lengths.max())
+        return cls.from_flat(tokens, lengths, shape[:1], [shape], len(tokens))
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def plan_updates(store: TokenStore, batch_tokens: int) -> Iterator[Update]:
     plan = BatchPlan(store, batch_tokens * CHUNKS_PER_BATCH, seed=1)
     for step in count():
         for pairs in plan[step].chunks:
-            ours = collate(store, [pairs], pad_to_grid=True)
+            ours = collate(store, pairs)
             tgt_tokens = int(store.tgt.lengths[pairs].sum())
             yield Update(ours, PaddedPairs.collate(store, pairs), tgt_tokens)
 

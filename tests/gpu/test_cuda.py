@@ -149,7 +149,7 @@ def test_loss_and_gradients_of_fixed_buffers_equal_the_cpu(pairs: int, longest: 
     max_length = 64 if longest < 64 else 256
     shape = BufferShape(src_tokens=2560, tgt_tokens=2560, max_length=max_length, parts=1)
     (buffer,) = fill(store, everyone, shape)
-    batch = collate(store, [everyone])
+    batch = collate(store, everyone)
     loss, _ = smoothed_cross_entropy(on_cpu(batch), on_cpu.embedding.weight, batch.tgt_out, 0.1)
     loss.backward()
     buffer = buffer.to(GPU)

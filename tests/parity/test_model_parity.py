@@ -30,7 +30,8 @@ def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
     def side(groups: list[list[int]]) -> Packed:
         lengths = np.array([n for group in groups for n in group])
         tokens = rng.integers(VOCABULARY, size=lengths.sum())
-        return Packed.from_flat(tokens, lengths, [len(group) for group in groups])
+        shapes = [(len(group), max(group)) for group in groups]
+        return Packed.from_flat(tokens, lengths, [n for n, _ in shapes], shapes, len(tokens))
 
     return Batch(side(src), target := side(tgt), target.tokens)
 

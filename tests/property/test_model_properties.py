@@ -1,8 +1,8 @@
 """Properties of the model for any batch: causality, independence of packing, exact caching."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Packed
 from transformer_mt.config import ModelConfig
-from transformer_mt.data.batching.micro_batches import collate
+from transformer_mt.data.batching import micro_batches
+from transformer_mt.data.batching.micro_batches import collate, padded_lengths
 from transformer_mt.data.batching.static_batches import BufferShape, fill
 from transformer_mt.data.store.token_store import Indices
 from transformer_mt.data.subwords.tokenizer import BOS
@@ -61,9 +62,18 @@ def packed(sequences: Rows) -> Packed:
     return Packed.from_sequences(sequences)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def several_buckets() -> Iterator[None]:
+    """Pairs as short as those below are in one bucket otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(micro_batches, "_LENGTHS", (2, 4, 6))
+        patch.setattr(micro_batches, "_BUCKET_COST", 0)
+        yield
+
+
 def logits(model: Transformer, batch: Batch) -> Tensor:
     with torch.inference_mode():
-        return model.logits(model(batch))
+        return model.logits(model(batch))[batch.tgt_out != IGNORE_INDEX]
 
 
 @VARIANTS
@@ -92,11 +102,13 @@ def test_a_token_changes_the_logits_of_exactly_the_positions_that_see_it(
     assert (moved[~seen] <= 1e-12).all()
 
 
-def batches_of(pairs: list[Pair], groups: list[Indices]) -> list[Batch]:
-    """The pairs of all groups in each form: buckets, buckets of few shapes, a buffer."""
+def batches_of(pairs: list[Pair], order: Indices) -> list[tuple[Batch, Indices]]:
+    """The pairs in each form, and their order in it: buckets, a buffer."""
     store = store_of(pairs)
-    (buffer,) = fill(store, np.concatenate(groups), SHAPE)
-    return [collate(store, groups), collate(store, groups, pad_to_grid=True), buffer]
+    (buffer,) = fill(store, order, SHAPE)
+    lengths = padded_lengths(store.pair_lengths(order).max(axis=0))
+    by_length = order[np.argsort(lengths, kind="stable")]
+    return [(collate(store, order), by_length), (buffer, order)]
 
 
 @VARIANTS
@@ -106,20 +118,17 @@ def test_batching_does_not_change_a_pair(
 ) -> None:
     model = transformer(variant)
     order = data.draw(st.permutations(range(len(pairs))), label="order")
-    cuts = data.draw(st.sets(st.integers(1, len(pairs))), label="where groups end")
-    groups = [np.array(order[a:b]) for a, b in pairwise(sorted({0, len(pairs), *cuts}))]
-    alone = [logits(model, collate(store_of([pairs[i]]), [np.array([0])])) for i in order]
-    for batch in batches_of(pairs, groups):
-        together = logits(model, batch)[batch.tgt_out != IGNORE_INDEX]
-        for got, expected in zip(together.split([*map(len, alone)]), alone, strict=True):
+    alone = [logits(model, collate(store_of([pair]), np.array([0]))) for pair in pairs]
+    for batch, numbers in batches_of(pairs, np.array(order)):
+        parts = [alone[i] for i in numbers]
+        together = logits(model, batch).split([*map(len, parts)])
+        for got, expected in zip(together, parts, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("variant", ["post", "pre"])
-@given(pairs=pairs_of_tokens, data=st.data())
-def test_loss_and_gradients_equal_those_of_single_pairs(
-    variant: str, pairs: list[Pair], data: st.DataObject
-) -> None:
+@given(pairs=pairs_of_tokens)
+def test_loss_and_gradients_equal_those_of_single_pairs(variant: str, pairs: list[Pair]) -> None:
     model, everyone = transformer(variant), np.arange(len(pairs))
 
     def loss_and_gradients(batch: Batch) -> tuple[Tensor, ...]:
@@ -127,10 +136,9 @@ def test_loss_and_gradients_equal_those_of_single_pairs(
         loss, nll = smoothed_cross_entropy(model(batch), weight, batch.tgt_out, 0.1)
         return loss.detach(), nll, *torch.autograd.grad(loss, list(model.parameters()))
 
-    alone = [loss_and_gradients(collate(store_of([pair]), [everyone[:1]])) for pair in pairs]
+    alone = [loss_and_gradients(collate(store_of([pair]), everyone[:1])) for pair in pairs]
     wanted = [sum(parts) for parts in zip(*alone, strict=True)]
-    cut = data.draw(st.integers(0, len(pairs)), label="end of the first bucket")
-    for batch in batches_of(pairs, [group for group in np.split(everyone, [cut]) if len(group)]):
+    for batch, _ in batches_of(pairs, everyone):
         for got, expected in zip(loss_and_gradients(batch), wanted, strict=True):
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 

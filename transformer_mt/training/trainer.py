@@ -215,8 +215,8 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
-        self._micro_batches = self._batches.worst_case()
-        self._train_step.gradient(self._micro_batches[:1], 1)
+        self._micro_batches = [self._batches.worst_case()]
+        self._train_step.gradient(self._micro_batches, 1)
         self._train_step.optimizer.zero_grad()
         self._micro_batches = []
 

@@ -26,7 +26,7 @@ def one_sequence(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Ten
     return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
-def buckets(lengths: list[int], shapes: list[tuple[int, int]] | None, rows: int) -> Buckets:
+def buckets(lengths: list[int], shapes: list[tuple[int, int]], rows: int) -> Buckets:
     return Buckets.from_lengths(np.array(lengths), [2, 2], shapes, rows)
 
 
@@ -53,7 +53,8 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
             ends = np.cumsum([0, *lengths, padding][: None if padding else -1])
             sides.append(CuSeqlens(torch.from_numpy(ends.astype(np.int32)), 8))
         else:
-            shapes = [(3, 6), (3, 7)] if padding else None
+            longest = [max(lengths[:2]), max(lengths[2:])]
+            shapes = [(3, 6), (3, 7)] if padding else [(2, n) for n in longest]
             sides.append(buckets(lengths, shapes, sum(lengths) + padding))
     weights = torch.randn(tokens[0], H * value_size, dtype=torch.float64)
     (query, key, value), (queries, keys) = inputs, sides
@@ -78,7 +79,9 @@ def test_dropout_keeps_the_mean_and_depends_on_the_seed(
     if kernel == "fused":
         monkeypatch.setattr(module, "_EAGER_LENGTH", 0)
     length, number, p = 32, 50, 0.3
-    side: Boundaries = Buckets.from_lengths(np.full(number, length), [number])
+    side: Boundaries = Buckets.from_lengths(
+        np.full(number, length), [number], [(number, length)], number * length
+    )
     if kernel == "variable length":
         ends = torch.arange(number + 1, dtype=torch.int32) * length
         side = CuSeqlens(ends, length)

@@ -9,8 +9,8 @@ import numpy as np
 
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.micro_batches import micro_batches
-from transformer_mt.data.batching.plan import BatchPlan, epoch_weights, global_batch
+from transformer_mt.data.batching.micro_batches import collate, micro_batches
+from transformer_mt.data.batching.plan import BatchPlan, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
 from transformer_mt.data.store.token_store import Corpus
@@ -68,26 +68,24 @@ class BatchIterator:
         Raises:
             InputError: The tokens do not match their checksums.
         """
-        rank, world_size, device = self._world.rank, self._world.size, self._world.device.type
+        rank, world_size = self._world.rank, self._world.size
         for step in steps:
             batch = self.plan[step - 1]
             if self.buffer_shape is not None:
                 parts = buffered_batches(batch, self.buffer_shape, rank, world_size)
             else:
-                parts = micro_batches(
-                    batch, self._max_tokens, rank, world_size, pad_to_grid=device == "cpu"
-                )
-            if device == "cuda":
+                parts = micro_batches(batch, self._max_tokens, rank, world_size)
+            if self._world.device.type == "cuda":
                 parts = [part.pin_memory() for part in parts]
             yield parts, batch.num_targets
 
-    def worst_case(self) -> list[Batch]:
-        """Micro-batches that need the most memory, made of the longest pairs."""
+    def worst_case(self) -> Batch:
+        """The micro-batch that needs the most memory, made of the longest pairs."""
         store = self._train.sample
         lengths = np.stack([store.src.lengths, store.tgt.lengths])
         longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
         order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
-        return micro_batches(global_batch(store, [order]), self._max_tokens)
+        return collate(store, order)
 
 
 def prefetch(items: Generator[T, None, None]) -> Generator[T, None, None]:

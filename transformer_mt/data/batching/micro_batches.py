@@ -1,6 +1,5 @@
 """Micro-batches: one rank's share of a global batch, in parts that fit the device's memory."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -20,15 +19,11 @@ _BUCKET_COST = 5000
 """Pairs of positions whose attention costs as much as the kernels of one more bucket."""
 
 
-def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
-    """Splits a global batch into shares with similar numbers of tokens.
-
-    Returns:
-        For each share, its non-empty parts of the batch's chunks.
-    """
-    if num_shares == 1:
-        return [list(filter(len, batch.chunks))]
+def split_batch(batch: GlobalBatch, num_shares: int) -> list[Indices]:
+    """Splits a global batch into shares with similar numbers of tokens, some perhaps empty."""
     pairs = np.concatenate(batch.chunks)
+    if num_shares == 1:
+        return [pairs]
     lengths = batch.store.pair_lengths(pairs)
     owners = [0] * len(pairs)
     longest_first = np.argsort(-lengths.sum(0), kind="stable").tolist()
@@ -45,21 +40,11 @@ def split_batch(batch: GlobalBatch, num_shares: int) -> list[list[Indices]]:
             owners[pair] = share
             totals[0][share] += sides[0][pair]
             totals[1][share] += sides[1][pair]
-    chunk_owners = np.split(np.array(owners), np.cumsum(list(map(len, batch.chunks)))[:-1])
-    by_chunk = list(zip(batch.chunks, chunk_owners, strict=True))
-    return [
-        [part for chunk, owner in by_chunk if len(part := chunk[owner == share])]
-        for share in range(num_shares)
-    ]
+    return [pairs[np.array(owners) == share] for share in range(num_shares)]
 
 
 def micro_batches(
-    batch: GlobalBatch,
-    max_tokens: int,
-    rank: int = 0,
-    world_size: int = 1,
-    *,
-    pad_to_grid: bool = False,
+    batch: GlobalBatch, max_tokens: int, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
     """One rank's share of a global batch, in parts of at most ``max_tokens`` tokens per side.
 
@@ -71,42 +56,37 @@ def micro_batches(
         max_tokens: Maximum number of tokens of either side in a part.
         rank: Number of the rank.
         world_size: Number of ranks.
-        pad_to_grid: Pad the parts to shapes of a coarse grid, which is faster on a CPU.
     """
-    share = split_batch(batch, world_size)[rank]
-    if not share:
-        placeholder = collate(batch.store, [np.zeros(1, np.int64)], pad_to_grid=pad_to_grid)
+    pairs = split_batch(batch, world_size)[rank]
+    if not len(pairs):
+        placeholder = collate(batch.store, np.zeros(1, np.int64))
         placeholder.tgt_out.fill_(IGNORE_INDEX)
         return [placeholder]
-    return [
-        collate(batch.store, buckets, pad_to_grid=pad_to_grid)
-        for buckets in _split_by_tokens(batch.store, share, max_tokens)
-    ]
+    starts, used = list[int](), np.zeros(2, np.int64)
+    for i, lengths in enumerate(batch.store.pair_lengths(pairs).T):
+        used += lengths
+        if i and used.max() > max_tokens:
+            starts.append(i)
+            used = lengths.copy()
+    return [collate(batch.store, part) for part in np.split(pairs, starts)]
 
 
-def collate(store: TokenStore, buckets: list[Indices], *, pad_to_grid: bool = False) -> Batch:
-    """Reads pairs from the store and packs them in the given buckets.
+def collate(store: TokenStore, pairs: Indices) -> Batch:
+    """Reads pairs from the store and packs them in buckets of similar length.
 
-    With ``pad_to_grid``, they are packed in new buckets, and rows of flat tensors and buckets are
-    padded to shapes of a coarse grid; the loss and attention ignore the padding. On a CPU every new
-    shape costs time: oneDNN generates code for a 16-bit product of each new shape and keeps 1,024
-    of them, and blocks of memory whose sizes never repeat fragment the heap, so that a run gets
-    slower and its memory grows.
+    Rows of flat tensors and buckets are padded to shapes of a coarse grid; the loss and attention
+    ignore the padding. On a CPU every new shape costs time: oneDNN generates code for a 16-bit
+    product of each new shape and keeps 1,024 of them, and blocks of memory whose sizes never repeat
+    fragment the heap, so that a run gets slower and its memory grows.
     """
-    pairs, sizes = np.concatenate(buckets), list(map(len, buckets))
-    shapes = None
-    if pad_to_grid:
-        lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
-        pairs = pairs[np.argsort(lengths, kind="stable")]
-        longest, counts = np.unique(lengths, return_counts=True)
-        sizes = counts.tolist()
-        # Both sides have the same shapes, so that self-attention and cross-attention share them.
-        sequences = padded_sizes(counts, steps=4).tolist()
-        shapes = list(zip(sequences, longest.tolist(), strict=True))
+    lengths = padded_lengths(store.pair_lengths(pairs).max(axis=0))
+    pairs = pairs[np.argsort(lengths, kind="stable")]
+    longest, counts = np.unique(lengths, return_counts=True)
+    sizes, sequences = counts.tolist(), padded_sizes(counts, steps=4).tolist()
+    # Both sides have the same shapes, so that self-attention and cross-attention share them.
+    shapes = list(zip(sequences, longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
-    src_rows, tgt_rows = len(src), len(tgt)
-    if pad_to_grid:
-        src_rows, tgt_rows = padded_sizes(np.array([src_rows, tgt_rows]), steps=16).tolist()
+    src_rows, tgt_rows = padded_sizes(np.array([len(src), len(tgt)]), steps=16).tolist()
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt
     tgt_in = shift_right(tgt, tgt_lengths)
@@ -168,19 +148,3 @@ def shift_right(tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -
     shifted[1:] = tokens[:-1]
     shifted[np.cumsum(lengths) - lengths] = BOS
     return shifted
-
-
-def _split_by_tokens(
-    store: TokenStore, chunks: list[Indices], max_tokens: int
-) -> Iterator[list[Indices]]:
-    """Splits chunks, in order, into parts with at most ``max_tokens`` tokens per side."""
-    pairs, chunk_ends = np.concatenate(chunks), np.cumsum(list(map(len, chunks)))
-    starts, used = [0], np.zeros(2, np.int64)
-    for i, lengths in enumerate(store.pair_lengths(pairs).T):
-        used += lengths
-        if i and used.max() > max_tokens:
-            starts.append(i)
-            used = lengths.copy()
-    for start, end in pairwise([*starts, len(pairs)]):
-        inside = chunk_ends[(start < chunk_ends) & (chunk_ends < end)]
-        yield np.split(pairs[start:end], inside - start)

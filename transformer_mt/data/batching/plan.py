@@ -8,7 +8,7 @@ The plan is a function of data, seed and epoch, never of the hardware.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ class GlobalBatch:
     store: TokenStore
     """Where the pairs are."""
     chunks: tuple[Indices, ...]
-    """Indices of pairs, each chunk of similar lengths."""
+    """Indices of pairs, each chunk of similar lengths, sorted by the lengths of their targets."""
     num_targets: int
     """Number of target tokens: the denominator of the update's loss."""
 
@@ -102,7 +102,13 @@ class BatchPlan:
         epoch, index = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
             self._plan_epoch(epoch)
-        return global_batch(self.store, map(self._chunks.__getitem__, self._batches[index]))
+        by_length, num_targets = list[Indices](), 0
+        for number in self._batches[index]:
+            pairs = self._chunks[number].astype(np.int64)
+            lengths = self.store.pair_lengths(pairs)[1]
+            by_length.append(pairs[np.argsort(lengths, kind="stable")])
+            num_targets += int(lengths.sum())
+        return GlobalBatch(self.store, tuple(by_length), num_targets)
 
     def _plan_epoch(self, epoch: int) -> None:
         rng = np.random.default_rng([self._seed, epoch])
@@ -133,17 +139,6 @@ class BatchPlan:
                 selected.append(pairs[np.minimum(steps.astype(np.int64), size - 1)])
             start += size
         return _compact(np.concatenate(selected))
-
-
-def global_batch(store: TokenStore, chunks: Iterable[npt.NDArray[Any]]) -> GlobalBatch:
-    """A global batch of chunks of pairs, each sorted by the lengths of their targets."""
-    by_length, num_targets = [], 0
-    for chunk in chunks:
-        indices = chunk.astype(np.int64)
-        lengths = store.pair_lengths(indices)[1]
-        by_length.append(indices[np.argsort(lengths, kind="stable")])
-        num_targets += int(lengths.sum())
-    return GlobalBatch(store, tuple(by_length), num_targets)
 
 
 def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:

@@ -68,11 +68,10 @@ def buffered_batches(
     batch: GlobalBatch, shape: BufferShape, rank: int = 0, world_size: int = 1
 ) -> list[Batch]:
     """One rank's share of a global batch in buffers; an empty share is a buffer of dummies."""
-    none = np.empty(0, np.int64)
     return [
         buffer
         for share in split_batch(batch, shape.parts * world_size)[rank::world_size]
-        for buffer in fill(batch.store, np.concatenate([none, *share]), shape)
+        for buffer in fill(batch.store, share, shape)
     ]
 
 
@@ -97,10 +96,9 @@ def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
 def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, int, int]:
     """Maximum source tokens, target tokens and pairs in a share of any batch."""
     lengths = [
-        batch.store.pair_lengths(np.concatenate(share))
+        batch.store.pair_lengths(share)
         for batch in batches
         for share in split_batch(batch, num_shares)
-        if share
     ]
     src, tgt, pairs = np.max([[*side.sum(axis=1), side.shape[1]] for side in lengths], axis=0)
     return int(src), int(tgt), int(pairs)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from support.stores import FIRST, epoch_of, numbered_store, store_of, store_of_lengths
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets
+from transformer_mt.data.batching import micro_batches as module
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, equal_chunk_boundaries
 from transformer_mt.data.store.token_store import TokenStore
-from transformer_mt.data.subwords.tokenizer import BOS, EOS
+from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 
 
 @st.composite
@@ -30,7 +31,7 @@ def indices(batch: GlobalBatch) -> list[int]:
 def pairs_in(batch: Batch) -> list[int]:
     """Indices of a batch's pairs, from their first source tokens."""
     starts = batch.src.tokens[batch.src.positions == 0]
-    return [int(token) - FIRST for token in starts]
+    return [int(token) - FIRST for token in starts if token != PAD]
 
 
 @given(
@@ -78,12 +79,14 @@ def test_the_micro_batches_of_all_ranks_make_up_the_global_batch(
                 assert len(parts) == 1
                 continue
             for part in parts:
-                assert (part.tgt_out != IGNORE_INDEX).all()
                 pairs = pairs_in(part)
                 shares[rank] += pairs
-                targets += len(part.tgt_out)
-                fullest = max(len(part.src.tokens), len(part.tgt_in.tokens))
-                assert fullest <= max_tokens or len(pairs) == 1
+                sides = [
+                    int((x != padding).sum())
+                    for x, padding in ((part.src.tokens, PAD), (part.tgt_out, IGNORE_INDEX))
+                ]
+                targets += sides[1]
+                assert max(sides) <= max_tokens or len(pairs) == 1
         assert sorted(i for share in shares for i in share) == sorted(indices(batch))
         assert targets == batch.num_targets
         counts = list(map(len, shares))
@@ -104,28 +107,31 @@ def test_a_batch_mixes_chunks_of_similar_lengths() -> None:
     assert sorted(batch.num_targets for batch in batches)[1] > 400 - 8 * 12
 
 
-def test_collate_packs_buckets_and_shifts_targets_right() -> None:
+def test_collate_packs_buckets_and_shifts_targets_right(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = (
         ([10, 11, EOS], [20, 21, EOS]),
         ([12, EOS], [EOS]),
         ([13, 14, 15, EOS], [22, 23, 24, EOS]),
     )
-    batch = collate(store_of(pairs), [np.array([2, 0]), np.array([1])])
-    assert batch.src.tokens.tolist() == [13, 14, 15, EOS, 10, 11, EOS, 12, EOS]
-    assert batch.src.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0, 1]
-    assert batch.tgt_in.tokens.tolist() == [BOS, 22, 23, 24, BOS, 20, 21, BOS]
-    assert batch.tgt_in.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 0]
-    assert batch.tgt_out.tolist() == [22, 23, 24, EOS, 20, 21, EOS, EOS]
+    monkeypatch.setattr(module, "_LENGTHS", (2, 4))
+    monkeypatch.setattr(module, "_BUCKET_COST", 0)
+    batch = collate(store_of(pairs), np.array([2, 0, 1]))
+    assert batch.src.tokens.tolist() == [12, EOS, 13, 14, 15, EOS, 10, 11, EOS, 0]
+    assert batch.src.positions.tolist() == [0, 1, 0, 1, 2, 3, 0, 1, 2, 0]
+    assert batch.tgt_in.tokens.tolist() == [BOS, BOS, 22, 23, 24, BOS, 20, 21, 0]
+    assert batch.tgt_in.positions.tolist() == [0, 0, 1, 2, 3, 0, 1, 2, 0]
+    assert batch.tgt_out.tolist() == [EOS, 22, 23, 24, EOS, 20, 21, EOS, IGNORE_INDEX]
     assert isinstance(batch.src.boundaries, Buckets)
     boundaries = batch.src.boundaries
     first, second = boundaries.buckets
-    assert (first.num_sequences, first.max_length) == (2, 4)
-    assert (second.num_sequences, second.max_length) == (1, 2)
+    assert (first.num_sequences, first.max_length) == (2, 2)
+    assert (second.num_sequences, second.max_length) == (3, 4)
     assert first.mask is not None
-    assert boundaries.unpad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9]
-    assert boundaries.pad_indices.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 7, 8]
-    assert first.mask.tolist() == [[True] * 4, [True] * 3 + [False]]
-    assert second.mask is None  # no padding
+    assert second.mask is not None
+    assert first.mask.tolist() == [[True] * 2, [True, False]]
+    assert second.mask.tolist() == [[True] * 4, [True] * 3 + [False], [True] + [False] * 3]
+    assert boundaries.unpad_indices.tolist() == [0, 1, 4, 5, 6, 7, 8, 9, 10, 2]
+    assert boundaries.pad_indices.tolist() == [0, 1, *[9] * 2, 2, 3, 4, 5, 6, 7, 8, *[9] * 5]
 
 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
