@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from transformer_mt.evaluation.comparison import Evaluation as Evaluation
     from transformer_mt.evaluation.scores import Score as Score
     from transformer_mt.jobs.evaluate import evaluate as evaluate
+    from transformer_mt.jobs.export import LoadedFolder as LoadedFolder
     from transformer_mt.jobs.export import export as export
     from transformer_mt.jobs.train import train as train
     from transformer_mt.jobs.translate import translate as translate
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "Evaluation": "evaluation.comparison",
     "InputError": "errors",
+    "LoadedFolder": "jobs.export",
     "Score": "evaluation.scores",
     "TorchEngine": "decode.engines.torch_engine",
     "Transformer": "model.transformer",

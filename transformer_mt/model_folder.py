@@ -15,7 +15,6 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import schema
 from transformer_mt.data.store import cache
@@ -24,6 +23,7 @@ from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import cache_path, expand_user, reading, sha256, write_text
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
+from transformer_mt.run_layout import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
@@ -47,7 +47,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     # PyYAML takes U+0085 for a line break, which is read as a space unless it is escaped.
     readable = r"\x85" not in repr(values)
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=readable, width=1000)
-    write_text(folder / run_layout.CONFIG, text)
+    write_text(folder / CONFIG, text)
 
 
 def read_config(folder: Path) -> TrainJob:
@@ -57,7 +57,7 @@ def read_config(folder: Path) -> TrainJob:
 
 def _read_config(folder: Path) -> tuple[TrainJob, object]:
     """The configuration, and the vocabulary's checksum if it was written with one."""
-    path = folder / run_layout.CONFIG
+    path = folder / CONFIG
     if not path.exists():
         raise InputError(f"{folder} is not a model folder: it has no {path.name}")
     with reading(path, yaml.YAMLError):
@@ -95,7 +95,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = resolve(str(reference))
     else:
         folder = expand_user(reference)
-    if (folder / run_layout.CONFIG).exists():
+    if (folder / CONFIG).exists():
         return folder
     if not is_marian(folder):
         return folder
@@ -146,8 +146,8 @@ class ModelFolder:
         if self.step is not None:
             from transformer_mt.checkpoint import open_checkpoint  # loads PyTorch
 
-            return open_checkpoint(self.path, self.step).path / run_layout.WEIGHTS
-        weights = self.path / run_layout.WEIGHTS
+            return open_checkpoint(self.path, self.step).path / WEIGHTS
+        weights = self.path / WEIGHTS
         if not weights.exists():
             from transformer_mt.checkpoint import steps
 
@@ -157,7 +157,7 @@ class ModelFolder:
                 if saved
                 else " yet: its training has not reached the first checkpoint"
             )
-            raise InputError(f"{self.path} has no {run_layout.WEIGHTS}{because}")
+            raise InputError(f"{self.path} has no {WEIGHTS}{because}")
         return weights
 
     @property

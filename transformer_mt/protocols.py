@@ -1,7 +1,7 @@
 """The interfaces of what the registries name, and the types that these exchange with the core."""
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ from transformer_mt.config.checks import dotted
 from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
-    from transformer_mt import Translator
+    from transformer_mt import LoadedFolder, Translator
 
 
 class Pair(NamedTuple):
@@ -147,25 +147,10 @@ class PairNoise(Protocol):
         """
 
 
-class LoadedFolder(Protocol):
-    """A verified model folder that is exported."""
-
-    @property
-    def trained(self) -> TrainJob:
-        """The job that trained the model."""
-
-    @property
-    def tags(self) -> Iterable[str]:
-        """Tags that source lines may start with."""
-
-    def write(self, format: str, folder: Path, compute_type: str | None) -> str:
-        """Writes the folder in another format of ``EXPORT_FORMATS``."""
-
-
 class ExportFormat(Protocol):
     """A format of ``mt-export`` (``EXPORT_FORMATS``)."""
 
-    def __call__(self, source: LoadedFolder, folder: Path, compute_type: str | None, /) -> str:
+    def __call__(self, source: "LoadedFolder", folder: Path, compute_type: str | None, /) -> str:
         """Writes a model folder in this format.
 
         Args:

@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -48,16 +47,11 @@ def export(job: ExportJob) -> Path:
 
 
 class LoadedFolder(ModelFolder):
-    """A model folder and its verified weights: a ``protocols.LoadedFolder``."""
+    """A model folder that is exported, with its verified weights."""
 
     def __init__(self, reference: Path, step: int | None):
         super().__init__(reference, step)
         self.model = self.load_model()
-
-    @property
-    def tags(self) -> Iterable[str]:
-        """Tags that source lines may start with."""
-        return self.tokenizer.tags
 
     def write(self, format: str, folder: Path, compute_type: str | None) -> str:
         """Writes the folder in a format; returns what it has written, in words."""

@@ -5,9 +5,8 @@ import logging
 import shutil
 from pathlib import Path
 
-from transformer_mt import InputError
+from transformer_mt import InputError, LoadedFolder
 from transformer_mt.config.languages import base_language, language_name
-from transformer_mt.protocols import LoadedFolder
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +17,7 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
     An ``ExportFormat``.
     """
     normalization, compute_type = source.trained.data.normalization, compute_type or "int8"
-    needs = [f"tags such as {tag}" for tag in source.tags][:1]
+    needs = [f"tags such as {tag}" for tag in source.tokenizer.tags][:1]
     needs += [f"data.normalization={normalization}"] * normalization.startswith("moses")
     if needs:
         raise InputError(

@@ -10,8 +10,7 @@ from typing import Any
 
 from sentencepiece import SentencePieceProcessor
 
-from transformer_mt import InputError
-from transformer_mt.protocols import LoadedFolder
+from transformer_mt import InputError, LoadedFolder
 
 
 def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
@@ -19,7 +18,7 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     trained, normalization = source.trained, source.trained.data.normalization
     kind = source.write("transformers", folder, None)
     pieces = SentencePieceProcessor(model_file=str(folder / "source.spm"))
-    needs = [f"tags such as {tag}" for tag in source.tags][:1]
+    needs = [f"tags such as {tag}" for tag in source.tokenizer.tags][:1]
     needs += ["tokenizer.joint=false"] * (not trained.tokenizer.joint)
     needs += [f"data.normalization={normalization}"] * (normalization != "none")
     needs += ["the normalisation of its vocabulary"] * ("ﬁ" not in pieces.normalize("ﬁ"))
