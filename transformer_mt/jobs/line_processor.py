@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryFile
-from typing import Any, BinaryIO
+from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
@@ -52,11 +52,12 @@ _UNUSUAL = {
 
 @dataclass
 class InputStats:
-    """Counts of unusual input lines by kind, without kinds that do not occur.
+    """Number of lines translated, and of those of each unusual kind.
 
-    The kinds are those of ``_UNUSUAL``.
+    The kinds are those of ``_UNUSUAL``, without those that do not occur.
     """
 
+    lines: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     """Number of the first line of each kind that is found line by line."""
@@ -66,23 +67,6 @@ class InputStats:
         self.counts[kind] = self.counts.get(kind, 0) + count
         if line is not None:
             self.first.setdefault(kind, line)
-
-
-class Output:
-    """An output to which chunks are appended, each of which the reader of a pipe gets at once."""
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self.lines = 0
-        """Number of input lines whose output is there."""
-        self.stats = InputStats()
-        """Unusual lines among them."""
-
-    def append(self, text: bytes, num_lines: int) -> None:
-        """Appends the output for the next lines."""
-        self._file.write(text)
-        self._file.flush()
-        self.lines += num_lines
 
 
 class LineProcessor:
@@ -128,6 +112,8 @@ class LineProcessor:
         self._translator = Translator.open(request, job.engine)
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
+        self.stats = InputStats()
+        """Lines so far; of a job that resumes, from the beginning of its input."""
         self._split = job.split
         if job.split == "auto":
             self._split = "none" if document is None else "sentences"
@@ -181,28 +167,22 @@ class LineProcessor:
             f"has {at_least}{num_lines:,}: both must have the same number of lines"
         )
 
-    def log_input_stats(self, stats: InputStats) -> None:
+    def log_input_stats(self) -> None:
         """Logs what was unusual about the input."""
         advice = ": try split=sentences" if self._split == "none" else ""
         for kind, message in _UNUSUAL.items():
-            if count := stats.counts.get(kind):
+            if count := self.stats.counts.get(kind):
                 text = message.format(
-                    first=stats.first.get(kind),
+                    first=self.stats.first.get(kind),
                     limit=self._request.config.max_source_tokens,
                     tags=tag_names(self._request.tokenizer.tags),
                     advice=advice,
                 )
                 log.warning(f"{count:,} {text}")
 
-    def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
-        """The output for input lines of any bytes, without line feeds.
-
-        Args:
-            raw: The lines.
-            first_line: Number of the first one in the input, from 1.
-            stats: Unusual lines are added to it.
-        """
-        lines = list[str]()
+    def process_bytes(self, raw: Sequence[bytes]) -> bytes:
+        """The output for the next lines of the input, of any bytes, without line feeds."""
+        lines, stats, first_line = list[str](), self.stats, self.stats.lines + 1
         for number, content in enumerate(raw, first_line):
             lines.append(content.decode(errors="replace"))
             if lines[-1].encode() != content:
@@ -216,7 +196,7 @@ class LineProcessor:
             for i in translator.untagged(tagged):
                 stats.add("untagged", first_line + i)
         output = bytearray()
-        found = self._translate(tagged, first_line)
+        found = self._translate(tagged)
         for number, (line, translations) in enumerate(zip(lines, found, strict=True), first_line):
             if self._counts_empty and translations[0].pieces and not translations[0].text:
                 stats.add("empty", number)
@@ -232,17 +212,18 @@ class LineProcessor:
             stats.add("cut", None, cut)
         if short := translator.short_translations - short_before:
             stats.add("short", None, short)
+        stats.lines += len(lines)
         return bytes(output)
 
-    def _translate(self, lines: list[str], first_line: int) -> list[list[Translation]]:
-        """The translations of lines, best first, or the scores of given ones."""
+    def _translate(self, lines: list[str]) -> list[list[Translation]]:
+        """The translations of the next lines, best first, or the scores of given ones."""
         nbest = self._job.nbest
         if self._wrapped is not self._translator:
             return self._wrapped.translate_nbest(lines, nbest)
         aligned = None
         if self._aligned is not None:
-            end = first_line - 1 + len(lines)
-            aligned = self._aligned[first_line - 1 : end]
+            end = self.stats.lines + len(lines)
+            aligned = self._aligned[self.stats.lines : end]
             if len(aligned) < len(lines):
                 self.check_line_count(end, "at least ")
             if self._job.score is not None:

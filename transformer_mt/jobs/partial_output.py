@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 
 from transformer_mt import files
 from transformer_mt.errors import InputError
-from transformer_mt.jobs.line_processor import InputStats, Output
+from transformer_mt.jobs.line_processor import InputStats
 
 log = logging.getLogger(__name__)
 
 
-class PartialOutput(Output):
+class PartialOutput:
     """``OUTPUT.mt-partial``, next to the output: its beginning, and the job that this belongs to.
 
     Args:
@@ -25,32 +25,31 @@ class PartialOutput(Output):
     """
 
     def __init__(self, folder: Path, job: dict[str, Any], total: int):
-        self._job, self._state, size = job, folder / "state.json", 0
-        path = folder / "output"
-        state: dict[str, Any] = {"lines": 0}
+        self._job, self._state, self.path = job, folder / "state.json", folder / "output"
+        self.stats, size = InputStats(), 0
+        """Lines whose output is there; whoever translates counts them before ``append``."""
         if self._state.exists():
             state = files.read_json(self._state)
-            known, size = state["job"], state["bytes"]
+            known, size, self.stats = state["job"], state["bytes"], InputStats(**state["stats"])
             if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
                 raise InputError(
-                    f"{folder} has {state['lines']:,} finished lines of a different job "
+                    f"{folder} has {self.stats.lines:,} finished lines of a different job "
                     f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
                     "start again"
                 )
-            log.info("resuming: %s of %s lines are done", f"{state['lines']:,}", f"{total:,}")
-        super().__init__(path.open("r+b" if size else "wb"))
-        self.path = path
+            log.info("resuming: %s of %s lines are done", f"{self.stats.lines:,}", f"{total:,}")
+        self._file = self.path.open("r+b" if size else "wb")
         self._file.truncate(size)  # removes what a killed process has not finished
         self._file.seek(size)
-        self.lines, self.stats = state["lines"], InputStats(**state.get("stats", {}))
 
-    def append(self, text: bytes, num_lines: int) -> None:
+    def append(self, text: bytes) -> None:
         """Appends the output for the next lines, and then records that it is there."""
         with files.errors_naming(self.path):
-            super().append(text, num_lines)
+            self._file.write(text)
+            self._file.flush()
             os.fsync(self._file.fileno())
-        state = {"lines": self.lines, "bytes": self._file.tell(), "stats": vars(self.stats)}
-        files.write_json(self._state, {**state, "job": self._job})
+        state = {"bytes": self._file.tell(), "stats": vars(self.stats), "job": self._job}
+        files.write_json(self._state, state)
 
     def close(self) -> None:
         """Closes the file."""
@@ -81,12 +80,12 @@ def partial_output(target: Path, job: dict[str, Any], total: int) -> Iterator[Pa
                 shutil.copyfile(output.path, temporary)
             kept = False
         except KeyboardInterrupt:
-            if output.lines:
-                lines = f"{output.lines:,} of {total:,} lines are kept in {folder}"
+            if output.stats.lines:
+                lines = f"{output.stats.lines:,} of {total:,} lines are kept in {folder}"
                 log.info("Stopped. %s. Run the same command to resume.", lines)
             raise
         finally:
             output.close()
-            if not (kept and output.lines):
+            if not (kept and output.stats.lines):
                 # While it is locked: afterwards the folder may belong to another process.
                 shutil.rmtree(folder)

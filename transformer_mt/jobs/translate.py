@@ -6,7 +6,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from itertools import islice
@@ -18,7 +18,7 @@ from transformer_mt import files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import open_binary, raw_lines, read_blocks
 from transformer_mt.errors import InputError, printable
-from transformer_mt.jobs.line_processor import InputStats, LineProcessor, Output
+from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.partial_output import partial_output
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Document
@@ -42,7 +42,7 @@ def translate(
             standard output.
 
     Returns:
-        Counts of unusual input lines.
+        Number of lines, and counts of unusual ones.
 
     Raises:
         InputError: A file or a model is missing or damaged, the settings conflict, or another
@@ -54,41 +54,44 @@ def translate(
     processor = LineProcessor(job, document)
     name = "source" if source else job.input or "standard input"
     if document is not None:
-        stats = _translate_document(job, document, processor, name, source, sink)
+        _translate_document(job, document, processor, name, source, sink)
     elif source is None and sink is None and _is_file(job.input) and _is_file(job.output):
-        stats = _translate_file(str(job.input), str(job.output), processor)
+        _translate_file(str(job.input), str(job.output), processor)
     else:
         with ExitStack() as stack:
             lines = source or stack.enter_context(_open_input(job.input))
-            output = Output(sink or stack.enter_context(_open_output(job.output)))
+            file = sink or stack.enter_context(_open_output(job.output))
+
+            def append(text: bytes) -> None:
+                file.write(text)
+                file.flush()
+
             chunks = _read_available(lines, name, processor.chunk_lines)
-            _translate_chunks(chunks, processor, output)
-            stats = output.stats
-    processor.log_input_stats(stats)
-    return stats
+            _translate_chunks(chunks, processor, append)
+    processor.log_input_stats()
+    return processor.stats
 
 
 def _translate_chunks(
     chunks: Iterable[list[bytes]],
     processor: LineProcessor,
-    output: Output,
+    append: Callable[[bytes], object],
     total: int | None = None,
 ) -> None:
     """Translates chunks of lines and appends their output; reports progress towards ``total``."""
     with ExitStack() as stack:
         progress = None
         if total is not None:  # a stream has none, and starts 50 ms earlier without tqdm
-            bar = progress_bar("lines", "translated", done=output.lines, total=total)
+            bar = progress_bar("lines", "translated", done=processor.stats.lines, total=total)
             progress = stack.enter_context(bar)
         for chunk in chunks:
-            text = processor.process_bytes(chunk, output.lines + 1, output.stats)
-            output.append(text, len(chunk))
+            append(processor.process_bytes(chunk))
             if progress is not None:
                 progress.update(len(chunk))
-    processor.check_line_count(output.lines)
+    processor.check_line_count(processor.stats.lines)
 
 
-def _translate_file(source: str, target: str, processor: LineProcessor) -> InputStats:
+def _translate_file(source: str, target: str, processor: LineProcessor) -> None:
     """Translates a file to a file; resumes what an interrupted attempt has left."""
     total, digest = 0, hashlib.sha256()
     with open_binary(source) as stream:  # a damaged file is found before the work starts
@@ -99,9 +102,10 @@ def _translate_file(source: str, target: str, processor: LineProcessor) -> Input
     job = {**processor.output_settings(), "input": digest.hexdigest(), "lines": total}
     place = files.expand_user(target).resolve()
     with partial_output(place, job, total) as output, open_binary(source) as stream:
-        lines = islice(raw_lines(stream, source), output.lines, total)  # not lines added meanwhile
-        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output, total)
-        return output.stats
+        processor.stats = output.stats
+        lines = raw_lines(stream, source)
+        lines = islice(lines, output.stats.lines, total)  # without lines added meanwhile
+        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output.append, total)
 
 
 def _translate_document(
@@ -111,7 +115,7 @@ def _translate_document(
     name: str,
     source: BinaryIO | None,
     sink: BinaryIO | None,
-) -> InputStats:
+) -> None:
     """Translates the lines into which a document is cut, and puts it together again."""
     if source is not None:
         content = source.read()
@@ -125,8 +129,8 @@ def _translate_document(
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     text = BytesIO()
-    output = Output(text)
-    _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output, len(lines))
+    chunks = _chunks(lines, processor.chunk_lines)
+    _translate_chunks(chunks, processor, text.write, len(lines))
     translated = document.write(text.getvalue().decode().split("\n")[:-1])
     with ExitStack() as stack:
         file = sink or stack.enter_context(_open_output(job.output))
@@ -135,7 +139,6 @@ def _translate_document(
     log.info(f"{name}: translated {translated.num_translated:,} text(s)")
     for warning in translated.warnings:
         log.warning(printable(warning))
-    return output.stats
 
 
 def _chunks(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:

@@ -39,22 +39,24 @@ class UpperCase(LineProcessor):
         self.firsts: list[int] = []
         self.fail_at, self.error = fail_at, error
         self.settings = {"a": 1}
-        self._aligned = None
+        self._aligned, self.stats = None, InputStats()
         self.chunk_lines = CHUNK_LINES["cpu"]
 
     def output_settings(self) -> dict[str, Any]:
         return self.settings
 
-    def log_input_stats(self, stats: InputStats) -> None:
+    def log_input_stats(self) -> None:
         pass
 
-    def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
+    def process_bytes(self, raw: Sequence[bytes]) -> bytes:
+        first_line = self.stats.lines + 1
         if first_line == self.fail_at and self.error is not None:
             raise self.error
         self.firsts.append(first_line)
         for number, line in enumerate(raw, first_line):
             if b"odd" in line:
-                stats.add("undecodable", number)
+                self.stats.add("undecodable", number)
+        self.stats.lines += len(raw)
         return b"".join(line.upper() + b"\n" for line in raw)
 
 
@@ -144,7 +146,7 @@ def test_input_stats_are_those_of_the_whole_file(files: tuple[Path, Path]) -> No
     source, _ = files
     source.write_text(source.read_text().replace("line 7\n", "odd\n").replace("line 33", "odd"))
     interrupt(files)
-    assert run(files, UpperCase()) == InputStats({"undecodable": 2}, {"undecodable": 7})
+    assert run(files, UpperCase()) == InputStats(35, {"undecodable": 2}, {"undecodable": 7})
 
 
 def test_a_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) -> None:
@@ -155,10 +157,10 @@ def test_a_job_without_finished_chunks_leaves_nothing(files: tuple[Path, Path]) 
 
 def test_one_job_at_a_time(files: tuple[Path, Path]) -> None:
     class First(UpperCase):
-        def process_bytes(self, raw: Sequence[bytes], first_line: int, stats: InputStats) -> bytes:
+        def process_bytes(self, raw: Sequence[bytes]) -> bytes:
             with pytest.raises(InputError, match=r"another mt-translate is using .*out.mt-partial"):
                 run(files, UpperCase())
-            return super().process_bytes(raw, first_line, stats)
+            return super().process_bytes(raw)
 
     run(files, First())
     assert files[1].read_text() == files[0].read_text().upper()
@@ -189,10 +191,10 @@ from transformer_mt.jobs.line_processor import CHUNK_LINES, LineProcessor
 
 process_bytes = LineProcessor.process_bytes
 
-def die(self, raw, first_line, stats):
-    if first_line == 21:
+def die(self, raw):
+    if self.stats.lines == 20:
         os.kill(os.getpid(), signal.SIGKILL)
-    return process_bytes(self, raw, first_line, stats)
+    return process_bytes(self, raw)
 
 CHUNK_LINES["cpu"] = 10
 LineProcessor.process_bytes = die
@@ -229,4 +231,4 @@ def test_a_stream_is_translated_in_a_thread(untrained: Path, tmp_path: Path) -> 
     assert (tmp_path / "out").read_text() == expected
     stats = translate(job, io.BytesIO(text), sink)
     assert sink.getvalue().decode() == expected
-    assert stats == InputStats({"undecodable": 1}, {"undecodable": 3})
+    assert stats == InputStats(3, {"undecodable": 1}, {"undecodable": 3})
