@@ -7,6 +7,7 @@ dataclasses, in which nothing is interpolated and nothing names a class or a fun
 import hashlib
 import json
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -160,7 +161,7 @@ class ModelFolder:
             raise InputError(f"{self.path} has no {WEIGHTS}{because}")
         return weights
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """SHA-256 of everything that a translation depends on: weights, vocabulary and shape."""
         parts = [sha256(self.weights), vocabulary_checksum(self.path), asdict(self.trained.model)]

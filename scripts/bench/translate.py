@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in (options.source, options.reference)
     )
     request = EngineRequest(options.model, device="cpu")
-    model, job = request.models[0].config, request.trained
+    job = request.trained
+    model = job.model
     print(shared.heading())
     print(
         shared.wrap(
@@ -160,7 +161,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
     tokenizer, normalizer = request.tokenizer, Normalizer.of(request.trained.data)
     cores = torch.get_num_threads()
     engine = ctranslate2.Translator(
-        str(find_or_convert(request, compute_type)),
+        str(find_or_convert(request.folder, compute_type)),
         compute_type=compute_type,
         inter_threads=1 if singly else cores,
         intra_threads=cores if singly else 1,

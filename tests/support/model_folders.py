@@ -25,7 +25,6 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import ModelFolder
@@ -65,7 +64,7 @@ def write_model(
 
 def convert(folder: Path) -> None:
     """For CTranslate2: otherwise the first use does so, with a message."""
-    find_or_convert(EngineRequest(folder, device="cpu"), "float32")
+    find_or_convert(ModelFolder(folder), "float32")
 
 
 def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:

@@ -93,7 +93,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
             for system, score in zip(evaluation.systems, added, strict=True):
                 system.scores.append(score)
     if job.report is not None:
-        curves = [] if request is None else read_records(request.folder)
+        curves = [] if request is None else read_records(request.folder.path)
         facts = _facts(request, translator)
         page: str = resolve_name(REPORT)(evaluation, facts=facts, curves=curves)
         with files.output(Path(job.report)) as place:
@@ -151,7 +151,7 @@ def _test_set(
 
 def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
     """The test or validation set of a model."""
-    folder, part = request.folder, job.testset or "test"
+    folder, part = request.folder.path, job.testset or "test"
     data = with_written_sets(request.trained.data, folder)
     sources = data.valid if part == "valid" else data.test
     if not sources:

@@ -155,7 +155,8 @@ class LineProcessor:
         if self._request.tokenizer.tags:
             languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
             settings["tag"] = [self._job.tag, languages]
-        return {"model": self._request.checksums, **settings, "version": __version__}
+        models = [folder.checksum for folder in self._request.folders]
+        return {"model": models, **settings, "version": __version__}
 
     def check_line_count(self, num_lines: int, at_least: str = "") -> None:
         """Raises ``InputError`` unless the file of ``prefix`` or ``score`` has a line for each."""

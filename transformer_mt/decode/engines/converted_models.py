@@ -12,6 +12,7 @@ from transformer_mt.config import TrainJob
 from transformer_mt.decode.engine import UnavailableError
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
 from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
+from transformer_mt.model_folder import ModelFolder
 
 log = logging.getLogger(__name__)
 
@@ -20,28 +21,28 @@ _VERSION = 2
 _MADE_FROM = "made_from.json"
 
 
-def find_or_convert(request: EngineRequest, compute_type: str) -> Path:
-    """The folder of a request's converted model; converts it unless that was done before.
+def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
+    """The folder of a converted model; converts it unless that was done before.
 
     It is ``ctranslate2/COMPUTE_TYPE`` in the model folder or, where that cannot be written or
     consists of links, as in the Hugging Face cache, in our cache.
     """
-    record = {"model": request.checksums[0], "version": _VERSION}
-    in_folder = request.folder / run_layout.CTRANSLATE2 / compute_type
-    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / request.checksums[0][:16]
+    record = {"model": model.checksum, "version": _VERSION}
+    in_folder = model.path / run_layout.CTRANSLATE2 / compute_type
+    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / model.checksum[:16]
     for target in (in_folder, cache / compute_type):
         if _was_made_from(record, target):  # also where nothing can be written
             return target
-    is_linked = (request.folder / run_layout.WEIGHTS).is_symlink()
+    is_linked = (model.path / run_layout.WEIGHTS).is_symlink()
     is_foreign = in_folder.exists() and not (in_folder / _MADE_FROM).exists()
     target = cache / compute_type
-    if os.access(request.folder, os.W_OK) and not is_linked and not is_foreign:
+    if os.access(model.path, os.W_OK) and not is_linked and not is_foreign:
         target = in_folder
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with files.locked(target.parent / ".lock"):
             if not _was_made_from(record, target):  # another process may have been faster
-                _convert(request, target, record)
+                _convert(model, target, record)
                 log.warning(f"converted the model for CTranslate2: {target}")
     except OSError as error:
         raise UnavailableError(
@@ -56,11 +57,11 @@ def _was_made_from(record: dict[str, object], converted: Path) -> bool:
     return path.is_file() and files.read_json(path) == record
 
 
-def _convert(request: EngineRequest, target: Path, record: dict[str, object]) -> None:
+def _convert(model: ModelFolder, target: Path, record: dict[str, object]) -> None:
     from transformer_mt.decode.engines.ctranslate2_conversion import save  # loads PyTorch
 
     with files.new_folder(target, replace=True) as folder:
-        save(folder, request.models[0], request.tokenizer, request.folder, target.name)
+        save(folder, model.load_model(), model.tokenizer, model.path, target.name)
         files.write_json(folder / _MADE_FROM, record)
 
 
@@ -75,7 +76,7 @@ def build(request: EngineRequest) -> CTranslate2Engine:
         compute_type = torch_compute_type(request.compute_type, request.device)
     check_available(compute_type, request.device)
     return CTranslate2Engine(
-        find_or_convert(request, compute_type),
+        find_or_convert(request.folder, compute_type),
         request.tokenizer,
         request.trained.model,
         request.config,

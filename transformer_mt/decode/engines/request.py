@@ -3,11 +3,10 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer_mt.config.checks import choice
 from transformer_mt.config.translate import COMPUTE_TYPES
@@ -16,9 +15,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.model_folder import ModelFolder
 from transformer_mt.registries import ENGINES
-
-if TYPE_CHECKING:  # loads PyTorch, which CTranslate2 does not need
-    from transformer_mt.model.transformer import Transformer
 
 log = logging.getLogger(__name__)
 
@@ -51,30 +47,21 @@ class EngineRequest:
         token_scores: bool = False,
     ):
         choice("compute_type", compute_type, *COMPUTE_TYPES)
-        first, *others = ModelFolder(reference, step), *map(ModelFolder, ensemble)
-        for other in others:
-            if not other.tokenizer.same_ids(first.tokenizer):
+        self.folder = ModelFolder(reference, step)
+        self.tokenizer, self.trained = self.folder.tokenizer, self.folder.trained
+        self.folders = [self.folder, *map(ModelFolder, ensemble)]
+        """All members of the ensemble."""
+        for other in self.folders[1:]:
+            if not other.tokenizer.same_ids(self.tokenizer):
                 raise InputError(
-                    f"{first.path} and {other.path} have different vocabularies, but models of an "
-                    "ensemble must share one (train the second with "
+                    f"{self.folder.path} and {other.path} have different vocabularies, but models "
+                    "of an ensemble must share one (train the second with "
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
-        self.folders = [first, *others]
-        self.folder, self.tokenizer, self.trained = first.path, first.tokenizer, first.trained
         self.config = self.trained.decode.with_settings(search or {})
         self.device = _pick_device(device)
         """As PyTorch names it."""
         self.compute_type, self.needs, self.token_scores = compute_type, needs, token_scores
-
-    @cached_property
-    def models(self) -> "list[Transformer]":
-        """The model and further members of an ensemble, on the CPU at first."""
-        return [folder.load_model() for folder in self.folders]
-
-    @cached_property
-    def checksums(self) -> list[str]:
-        """SHA-256 of each model."""
-        return [folder.checksum for folder in self.folders]
 
     @property
     def torch_only(self) -> list[str]:
@@ -84,7 +71,7 @@ class EngineRequest:
         overwritten at each change.
         """
         used = {
-            "step": self.folders[0].step is not None,
+            "step": self.folder.step is not None,
             "ensemble": len(self.folders) > 1,
             "sampling": self.config.sampling,
             f"max_source_tokens={self.config.max_source_tokens}": (

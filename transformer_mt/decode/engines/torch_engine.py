@@ -274,7 +274,6 @@ def build(request: EngineRequest) -> TorchEngine:
     if request.device == "cpu":
         hardware.keep_freed_memory()
         hardware.limit_threads()
-    for model in request.models:
-        model.to(request.device)
+    models = [folder.load_model().to(request.device) for folder in request.folders]
     dtype = getattr(torch, torch_compute_type(compute_type, request.device))
-    return TorchEngine(request.models, request.config, dtype)
+    return TorchEngine(models, request.config, dtype)

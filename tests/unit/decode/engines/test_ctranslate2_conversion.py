@@ -14,9 +14,9 @@ from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.model_folder import ModelFolder
 
 
 def change_weights(folder: Path) -> Transformer:
@@ -29,7 +29,7 @@ def change_weights(folder: Path) -> Transformer:
 
 
 def convert(folder: Path, compute_type: str = "float32") -> Path:
-    return find_or_convert(EngineRequest(folder, device="cpu"), compute_type)
+    return find_or_convert(ModelFolder(folder), compute_type)
 
 
 @pytest.fixture

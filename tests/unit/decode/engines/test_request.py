@@ -44,7 +44,8 @@ def choose(
     (tmp_path / "m").rename(tmp_path / run_layout.TOKENIZER)
     monkeypatch.setattr(hardware, "has_fast_bf16", lambda _: False)
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
-    monkeypatch.setattr(EngineRequest, "models", [SimpleNamespace(to=lambda _: None)])
+    network = SimpleNamespace(to=lambda _: None)
+    monkeypatch.setattr(model_folder.ModelFolder, "load_model", lambda _: network)
     monkeypatch.setattr(request_module, "_pick_device", lambda name: name)
     monkeypatch.setattr(converted_models, "find_or_convert", lambda *_: Path())
     monkeypatch.setattr(
