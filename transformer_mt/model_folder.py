@@ -5,7 +5,6 @@ dataclasses, in which nothing is interpolated and nothing names a class or a fun
 """
 
 import hashlib
-import json
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -96,8 +95,6 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = resolve(str(reference))
     else:
         folder = expand_user(reference)
-    if (folder / CONFIG).exists():
-        return folder
     if not is_marian(folder):
         return folder
     names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
@@ -163,9 +160,9 @@ class ModelFolder:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of everything that a translation depends on: weights, vocabulary and shape."""
-        parts = [sha256(self.weights), vocabulary_checksum(self.path), asdict(self.trained.model)]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        """SHA-256 of its weights, vocabulary and configuration."""
+        parts = [sha256(self.weights), vocabulary_checksum(self.path), sha256(self.path / CONFIG)]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
 
     def load_model(self) -> "Transformer":
         """Loads the model, in ``eval`` mode on the CPU."""

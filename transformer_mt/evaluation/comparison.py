@@ -52,9 +52,24 @@ class TestSet:
         )
 
     def by_length(self) -> tuple[str, dict[str, list[int]]]:
-        """``lines_by_length`` of the sources without tags, or else of the first references."""
-        lines = [text for _, text in self.split_source()]
-        return lines_by_length(lines or next(iter(self.references.values())))
+        """Groups the lines by the bounds of ``LENGTHS``, from short to long.
+
+        Lengths are those of the sources without tags, or else of the first references.
+
+        Returns:
+            The unit, words, or characters if the text has no spaces; and the indices of the lines
+            of each length. The keys are the lengths, such as ``4–9``.
+        """
+        lines: Sequence[str] = [text for _, text in self.split_source()]
+        lines = lines or next(iter(self.references.values()))
+        unspaced = is_unspaced([lines])
+        lengths = [len(line if unspaced else line.split()) or 1 for line in lines]
+        groups: dict[str, list[int]] = {}
+        for first, end in pairwise((*LENGTHS, inf)):
+            label = f"{first}–{end - 1}" if end < inf else f"{first}+"
+            if own := [i for i, length in enumerate(lengths) if first <= length < end]:
+                groups[label] = own
+        return "characters" if unspaced else "words", groups
 
     def select(self, lines: Sequence[int]) -> "TestSet":
         """Some of the lines, without their tags."""
@@ -67,22 +82,6 @@ class TestSet:
     def split_source(self) -> list[tuple[str, str]]:
         """The tag of each source line, or "", and its text."""
         return [split_tag(line, self.tags) for line in self.source or ()]
-
-
-def lines_by_length(lines: Sequence[str]) -> tuple[str, dict[str, list[int]]]:
-    """Indices of lines from short to long, by the bounds of ``LENGTHS``.
-
-    Returns:
-        The unit, words, or characters if the text has no spaces; and the indices of the lines of
-        each length. The keys are the lengths, such as ``4–9``.
-    """
-    unspaced = is_unspaced([lines])
-    lengths = [len(line if unspaced else line.split()) or 1 for line in lines]
-    groups: dict[str, list[int]] = {}
-    for first, end in pairwise((*LENGTHS, inf)):
-        label = f"{first}–{end - 1}" if end < inf else f"{first}+"
-        groups[label] = [i for i, length in enumerate(lengths) if first <= length < end]
-    return "characters" if unspaced else "words", {k: v for k, v in groups.items() if v}
 
 
 def load_testset(name: str, langs: str) -> TestSet:

@@ -1,7 +1,7 @@
 """Diagnostics for suspicious scores: warnings of one sentence each, never errors."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import regex
 
@@ -55,8 +55,18 @@ def diagnose(
             warnings.append(f"{copies:,} of {total:,} lines are identical to their source")
     if empty := stripped.count(""):
         warnings.append(f"{empty:,} of {total:,} lines are empty")
-    if total >= _MIN_LINES:
-        warnings.extend(_tokenised(hypotheses, references))
+    if total < _MIN_LINES:
+        return warnings
+    tokenised = []
+    for who, lines in [("the output", hypotheses), *(("a reference", r) for r in references)]:
+        count = sum(bool(_TOKENISED.search(line)) for line in lines)
+        if count > TOKENISED_SHARE * total:
+            tokenised.append(f"{count:,} of {total:,} lines of {who}")
+    if tokenised:
+        warnings.append(
+            f"{' and '.join(tokenised)} look tokenised (for example, a space before the full "
+            "stop): scores are comparable on detokenised text only"
+        )
     return warnings
 
 
@@ -67,19 +77,3 @@ def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None = None
     text = "\n".join(line.strip() for lines in references for line in lines)
     letters, spaces = len(_UNSPACED.findall(text)), text.count(" ")
     return 2 * letters > len(text) - spaces and spaces * _MAX_WORD_LENGTH <= letters
-
-
-def _tokenised(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Iterator[str]:
-    total = len(hypotheses)
-    texts = [("the output", hypotheses), *(("a reference", lines) for lines in references)]
-    counts = [(who, sum(bool(_TOKENISED.search(line)) for line in lines)) for who, lines in texts]
-    noticed = [
-        f"{count:,} of {total:,} lines of {who}"
-        for who, count in counts
-        if count > TOKENISED_SHARE * total
-    ]
-    if noticed:
-        yield (
-            f"{' and '.join(noticed)} look tokenised (for example, a space before the full stop): "
-            "scores are comparable on detokenised text only"
-        )

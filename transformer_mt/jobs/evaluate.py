@@ -3,7 +3,6 @@
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -31,16 +30,13 @@ from transformer_mt.evaluation.comparison import (
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
-from transformer_mt.jobs.line_processor import check_outputs
+from transformer_mt.jobs.line_processor import CHUNK_LINES, check_outputs
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.registries import REPORT, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 
 log = logging.getLogger(__name__)
-
-_CHUNK_LINES = {"cpu": 256, "cuda": 16384}
-"""Number of lines between two reports of progress, by type of device."""
 
 
 def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
@@ -56,6 +52,12 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
             or a metric is not available here. Mistakes are reported before anything is translated.
     """
     asked = job.metrics or []
+    given = {"hypotheses": job.hypotheses, "references": job.references}
+    given["source"] = [] if job.source is None else [job.source]
+    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
+    check_outputs({"report": job.report}, inputs)
+    if "comet" in asked:
+        comet_command()
     request = translator = None
     if job.model is not None:
         request = EngineRequest(
@@ -66,13 +68,6 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
             step=job.step,
             needs=["metrics=[ppl]"] if "ppl" in asked else [],
         )
-    given = {"hypotheses": job.hypotheses, "references": job.references}
-    given["source"] = [] if job.source is None else [job.source]
-    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
-    check_outputs({"report": job.report}, inputs)
-    if "comet" in asked:
-        comet_command()
-    if request is not None:
         translator = Translator.open(request, job.engine)
     settings = _score_settings(job, request)
     test = test or _test_set(job, request, translator)
@@ -84,8 +79,12 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
         evaluation = evaluate_systems(hypotheses, test, settings)
     else:
-        size = _CHUNK_LINES[request.device.partition(":")[0]]
-        translations = _translate(translator, test.source or (), size)
+        lines, translations = test.source or (), list[str]()
+        size = CHUNK_LINES[request.device.partition(":")[0]]
+        with progress_bar("lines", "translated", total=len(lines)) as progress:
+            for start in range(0, len(lines), size):
+                translations += translator.translate(lines[start : start + size])
+                progress.update(len(translations) - start)
         evaluation = evaluate_systems({str(job.model): translations}, test, settings)
     for name in SOURCE_METRICS:
         if name in asked:
@@ -165,20 +164,6 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
         log.warning("data.%s has changed since this model was trained", part)
     names = dict.fromkeys(Path(source.name).name for source in sources)
     return TestSet.of_pairs(pairs, f"{', '.join(names)} (data.{part})")
-
-
-def _translate(translator: Translator, lines: Sequence[str], size: int) -> list[str]:
-    """Translations of lines, ``size`` lines between two reports of progress."""
-    order = sorted(range(len(lines)), key=lambda i: -len(lines[i]))  # as batches are made
-    translations = [""] * len(lines)
-    with progress_bar("lines", "translated", total=len(lines)) as progress:
-        for start in range(0, len(order), size):
-            chunk = order[start : start + size]
-            texts = translator.translate([lines[i] for i in chunk])
-            for i, text in zip(chunk, texts, strict=True):
-                translations[i] = text
-            progress.update(len(chunk))
-    return translations
 
 
 def _facts(request: EngineRequest | None, translator: Translator | None) -> dict[str, str]:

@@ -141,7 +141,7 @@ class LineProcessor:
         """Everything that the output depends on, the input aside, as JSON values."""
         settings = asdict(self._request.config)
         del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
-        for key in ("nbest", "format", "markup", "alignment"):
+        for key in ("nbest", "format", "markup", "alignment", "tag"):
             settings[key] = getattr(self._job, key)
         settings["split"] = self._split
         aligned = "\n".join(self._aligned or ()).encode()
@@ -150,11 +150,6 @@ class LineProcessor:
         engine = self._translator.engine
         settings["compute_type"] = engine.compute_type
         settings["engine"] = engine.name
-        data = self._request.trained.data
-        settings["data"] = [data.normalization, data.src_lang, data.tgt_lang]
-        if self._request.tokenizer.tags:
-            languages = {tag: [*pair] for tag, pair in data.tags.items()}  # lists, as JSON has
-            settings["tag"] = [self._job.tag, languages]
         models = [folder.checksum for folder in self._request.folders]
         return {"model": models, **settings, "version": __version__}
 
