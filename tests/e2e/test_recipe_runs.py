@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,31 +18,6 @@ from transformer_mt.decode.translator import Translator
 
 SAMPLED = ["translate:sampling=true", "translate:max_extra_tokens=2"]
 """The best translation by a model this weak is empty."""
-Command = Callable[[Path], list[str]]
-"""The command of a recipe that works in a folder."""
-
-
-@pytest.fixture(scope="module")
-def back_translation(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """Back-translation of upper-case lines, with some that must be dropped."""
-    corpus = tmp_path_factory.mktemp("corpus")
-    write_corpus(corpus, pairs=60)
-    rng = random.Random(1)
-    mono = [" ".join(rng.choices("ABCDEFGH", k=rng.randint(2, 6))) for _ in range(300)]
-    held_out = next(read_lines(corpus / "valid.tsv")).split("\t")[1]
-    mono += ["", "A " * 200, mono[0], held_out]
-    (corpus / "mono.de").write_text("".join(f"{line}\n" for line in mono))
-    data = [f"data.{part}=[{{tsv: {corpus}/{part}.tsv}}]" for part in ("train", "valid", "test")]
-    data += ["data=files", "data.src_lang=en", "data.tgt_lang=de"]
-
-    def command(folder: Path) -> list[str]:
-        script = [sys.executable, str(ROOT / "scripts/recipes/back_translate.py"), str(folder)]
-        script += ["--mono", f"{corpus}/mono.de", "--weight", "0.5"]
-        more = ["clean:data.cleaning.drop_odd_words=false", *SAMPLED]  # one letter is a short word
-        more.append(f"forward:tokenizer.path={folder}/reverse/tokenizer.model")
-        return [*script, f"cache_dir={folder}/cache", *data, *MODEL, *RECIPE, *more]
-
-    return command
 
 
 def start(command: list[str]) -> subprocess.Popen[str]:
@@ -70,13 +44,25 @@ BACK_TRANSLATED = ["mono.de", "back_translated.en", "back_translated.tsv"]
 
 
 @pytest.mark.slow
-def test_back_translation_is_killed_and_resumes(back_translation: Command, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    process = start(back_translation(folder))
+def test_back_translation_is_killed_and_resumes(tmp_path: Path) -> None:
+    """Of upper-case lines, with some that must be dropped."""
+    corpus, folder = tmp_path, tmp_path / "run"
+    write_corpus(corpus, pairs=60)
+    rng = random.Random(1)
+    lines = [" ".join(rng.choices("ABCDEFGH", k=rng.randint(2, 6))) for _ in range(300)]
+    held_out = next(read_lines(corpus / "valid.tsv")).split("\t")[1]
+    lines += ["", "A " * 200, lines[0], held_out]
+    (corpus / "mono.de").write_text("".join(f"{line}\n" for line in lines))
+    command = [sys.executable, str(ROOT / "scripts/recipes/back_translate.py"), str(folder)]
+    command += ["--mono", f"{corpus}/mono.de", "--weight", "0.5"]
+    command += [*arguments(corpus, folder)[1:], f"cache_dir={folder}/cache", *SAMPLED]
+    command.append("clean:data.cleaning.drop_odd_words=false")  # one letter is a short word
+    command.append(f"forward:tokenizer.path={folder}/reverse/tokenizer.model")
+    process = start(command)
     wait_until(lambda: (folder / "mono.de").exists() or process.poll() is not None, TIMEOUT)
     process.kill()
     process.communicate(timeout=TIMEOUT)
-    out, err = finished(back_translation(folder))
+    out, err = finished(command)
     assert "reverse: done\n" in err
     assert "BLEU" in out  # the scores of the forward model
     mono, back, pairs = (list(read_lines(folder / name)) for name in BACK_TRANSLATED)
@@ -87,28 +73,17 @@ def test_back_translation_is_killed_and_resumes(back_translation: Command, tmp_p
     assert len(Translator.load(folder / "forward").translate(["a b", "", "c"])) == 3
 
 
-@pytest.fixture(scope="module")
-def distillation(tmp_path_factory: pytest.TempPathFactory) -> Command:
-    """Distillation of a tiny teacher, with the nearest of two translations to the reference."""
-    corpus = tmp_path_factory.mktemp("teacher")
-    write_corpus(corpus, pairs=60)
-    teacher = corpus / "model"
-    train = [sys.executable, "-m", "transformer_mt.cli", "train"]
-    finished([*train, *arguments(corpus, teacher, "tokenizer.vocab_size=290")])
-
-    def command(folder: Path) -> list[str]:
-        script = [sys.executable, str(ROOT / "scripts/recipes/distill.py"), str(folder)]
-        script += ["--teacher", str(teacher), "--nbest", "2", "--keep", "0.9", "--originals"]
-        small = [*MODEL, *RECIPE[2:], "model.d_model=8"]
-        return [*script, f"cache_dir={folder}/cache", *small, *SAMPLED]
-
-    return command
-
-
 @pytest.mark.slow
-def test_distillation(distillation: Command, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    out, _ = finished(distillation(folder))
+def test_distillation(tmp_path: Path) -> None:
+    """Of a tiny teacher, with the nearest of two translations to the reference."""
+    teacher, folder = tmp_path / "model", tmp_path / "run"
+    write_corpus(tmp_path, pairs=60)
+    train = [sys.executable, "-m", "transformer_mt.cli", "train"]
+    finished([*train, *arguments(tmp_path, teacher)])
+    command = [sys.executable, str(ROOT / "scripts/recipes/distill.py"), str(folder)]
+    command += ["--teacher", str(teacher), "--nbest", "2", "--keep", "0.9", "--originals"]
+    command += [f"cache_dir={folder}/cache", *MODEL, *RECIPE[2:], "model.d_model=8", *SAMPLED]
+    out, _ = finished(command)
     names = ("train.en", "train.de", "translations.jsonl", "distilled.tsv")
     sources, references, translations, pairs = (list(read_lines(folder / n)) for n in names)
     assert len(sources) == len(set(sources)) == len(references) == len(translations)

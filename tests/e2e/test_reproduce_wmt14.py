@@ -25,27 +25,6 @@ TINY = [
 ]
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "MT_", "RUNS"))}
-    return kept | {
-        "PATH": f"{BIN}{os.pathsep}{kept['PATH']}",
-        "RUNS": str(tmp_path / "my runs"),
-        "HF_HOME": str(tmp_path / "hf"),
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Path:
-    """A mirror with the de-en part of wmt/wmt14."""
-    train, valid, test = map(sample_pairs, ("train", "valid", "test"))
-    splits = {"train": train[:400], "validation": valid[:20], "test": test[:30]}
-    write_wmt14(tmp_path / "hub/wmt/wmt14", **splits)
-    return tmp_path / "hub"
-
-
 def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [SCRIPT, *arguments], env=environment, capture_output=True, text=True, timeout=300
@@ -53,15 +32,26 @@ def run(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedPro
 
 
 @pytest.mark.slow
-def test_full_run(hub: Path, tmp_path: Path, environment: dict[str, str]) -> None:
-    arguments = [f"data.mirror={hub}", *TINY]
+def test_full_run(tmp_path: Path) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "MT_", "RUNS"))}
+    environment = kept | {
+        "PATH": f"{BIN}{os.pathsep}{kept['PATH']}",
+        "RUNS": str(tmp_path / "my runs"),
+        "HF_HOME": str(tmp_path / "hf"),
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+    train, valid, test = map(sample_pairs, ("train", "valid", "test"))
+    splits = {"train": train[:400], "validation": valid[:20], "test": test[:30]}
+    write_wmt14(tmp_path / "hub/wmt/wmt14", **splits)
+    arguments = [f"data.mirror={tmp_path}/hub", *TINY]
     folder = tmp_path / "my runs/reproduce_wmt14_base"
     first = run(*arguments, environment=environment)
     assert first.returncode == 0, first.stderr
     # 100,000 updates of 9.6 TFLOP at a quarter of 312 TFLOP/s.
     assert f"{100_000 * 9.6 / (0.25 * 312) / 3600:.1f} hours   A100\n" in first.stderr
     work = folder / "newstest2014"
-    pairs = sample_pairs("test")[:30]
+    pairs = splits["test"]
     assert (work / "source").read_text().splitlines() == [en for en, _ in pairs]
     assert (work / "reference").read_text().splitlines() == [de for _, de in pairs]
     assert len((work / "translation").read_text().splitlines()) == 30

@@ -9,38 +9,26 @@ import pytest
 import yaml
 from support.training_runs import TIMEOUT, arguments, write_corpus
 
-SHORT = ["train.max_steps=4", "train.validate_every=2", "data.workers=2"]
 
-
-def sweep(folder: Path, *overrides: str) -> tuple[int, str]:
-    """Exit status and standard error. Not by a fork: its end would wait for joblib's processes."""
-    settings = [*arguments(folder, folder / "sweep", *SHORT), *overrides]
-    command = [sys.executable, "-m", "transformer_mt.cli", "train", "-m", *settings]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-    return done.returncode, done.stderr
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    write_corpus(tmp_path)
-    return tmp_path
-
-
-def test_search_for_a_learning_rate(folder: Path) -> None:
+def test_search_for_a_learning_rate(tmp_path: Path) -> None:
     """It looks for the highest BLEU, and continues by the same command."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-
-    argv = ["hydra/sweeper=optuna", "hydra.sweeper.sampler.seed=1", "train.best_by=chrf"]
+    write_corpus(tmp_path)
+    argv = arguments(tmp_path, tmp_path / "sweep", "train.best_by=chrf")
+    argv += ["hydra/sweeper=optuna", "hydra.sweeper.sampler.seed=1"]
     argv += ["schedule=inverse_sqrt", "schedule.peak_lr=interval(1e-4,5e-2)"]
-    argv += ["train.max_steps=40", "train.validate_every=40"]
+    argv += ["train.max_steps=40", "train.validate_every=40", "data.workers=2"]
+    command = [sys.executable, "-m", "transformer_mt.cli", "train", "-m", *argv]
 
     def search(trials: int) -> set[float]:
-        status, err = sweep(folder, *argv, f"hydra.sweeper.n_trials={trials}")
-        assert status == 0, err
-        infos = [json.loads(path.read_text()) for path in folder.glob("sweep/*/run.json")]
+        # Not by a fork: its end would wait for joblib's processes.
+        argv = [*command, f"hydra.sweeper.n_trials={trials}"]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT)
+        assert done.returncode == 0, done.stderr
+        infos = [json.loads(path.read_text()) for path in tmp_path.glob("sweep/*/run.json")]
         assert len(infos) == trials
         scores = {info["end"]["best"]["score"] for info in infos}
-        found = yaml.safe_load((folder / "sweep/optimization_results.yaml").read_text())
+        found = yaml.safe_load((tmp_path / "sweep/optimization_results.yaml").read_text())
         assert found["best_value"] == max(scores) > min(scores)
         return scores
 

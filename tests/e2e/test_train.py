@@ -239,18 +239,12 @@ def test_a_refused_folder_is_left_as_it_is(
     assert stamps(copy) == before
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
-    """Another folder with the same data."""
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    write_corpus(folder)
-    return folder
-
-
 def test_changed_test_set_is_reported_and_scored_again(
-    corpus: Path, elsewhere: Path, copy: Path, train: Start
+    corpus: Path, copy: Path, train: Start, tmp_path: Path
 ) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    write_corpus(elsewhere)
     lines = (elsewhere / "test.tsv").read_text().splitlines(keepends=True)
     (elsewhere / "test.tsv").write_text("".join(lines[:-1]))
     config = (copy / "config.yaml").read_text()

@@ -167,11 +167,6 @@ def test_transformers(folder: Path, row: str, transformers: Any) -> None:
     assert type(theirs).__name__ == CLASSES[ROWS[row][2]]
     assert not any(report.values())  # neither missing nor unexpected weights
     assert_logits_are_equal(ModelFolder(folder).load_model(), theirs)
-    if row in COMBINATIONS:
-        theirs.save_pretrained(f"{folder}_again")  # as after fine-tuning
-        again = load(f"{folder}_again").eval()
-        pair = logits_of_transformers(theirs), logits_of_transformers(again)
-        assert all(map(torch.equal, *pair))
 
 
 @pytest.mark.parametrize("tied", ["decoder", "none"])

@@ -199,11 +199,8 @@ def test_runs_are_hit_by_signals_at_any_moment(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("is_cut", [True, False])
-def test_of_a_damaged_checkpoint_the_one_before_it_is_used(
-    name: str, is_cut: bool, lab: Lab
-) -> None:
-    rng = random.Random(f"{SEED} {name} {is_cut}")
+def test_of_a_damaged_checkpoint_the_one_before_it_is_used(name: str, lab: Lab) -> None:
+    rng = random.Random(f"{SEED} {name}")
     for _ in range(TIMES):
         run_dir = lab.half()
         before, last = checkpoints(run_dir)[-2:]
@@ -211,7 +208,7 @@ def test_of_a_damaged_checkpoint_the_one_before_it_is_used(
         position, bit = rng.randrange(len(content)), rng.randrange(8)
         print(f"{position=} {bit=}")
         content[position] ^= 1 << bit
-        (last / name).write_bytes(content[:position] if is_cut else content)
+        (last / name).write_bytes(content)
         _, err = lab.start(run_dir).done()
         assert f"{last.name} cannot be used" in err
         assert f"resuming after update {int(before.name.removeprefix('step_'))}\n" in err

@@ -20,17 +20,8 @@ import transformer_mt
 from transformer_mt import compose
 from transformer_mt.cli import main as cli
 from transformer_mt.cli.compose import override
-from transformer_mt.config import EvaluateJob, TrainJob, TranslateJob
+from transformer_mt.config import TrainJob
 from transformer_mt.evaluation.scores import read_scores, to_text
-
-
-def test_jobs_of_all_commands() -> None:
-    job = compose(["data=sample", "train.seed=7"])
-    assert type(job) is TrainJob
-    assert (job.train.seed, job.run_dir) == (7, "runs/sample")
-    assert compose(["model=x", "beam_size=2"], "translate") == TranslateJob(model="x", beam_size=2)
-    assert compose(["model=x"], "evaluate") == EvaluateJob(model="x")
-
 
 pieces = st.sampled_from(
     ["\\", "$", "{", "}", "'", '"', " ", ",", "[", "]", "=", ":", "\n", "a", "1"]

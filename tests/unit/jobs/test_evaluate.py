@@ -163,12 +163,6 @@ def test_settings_are_chosen_on_the_validation_set(
     assert message.startswith(f"{model} has no checkpoint of step 7")
 
 
-def test_a_model_on_another_test_set(shared: Path, scores: Json) -> None:
-    rows, _ = scores(model=str(shared), source="src", references=["other"], engine="torch")
-    expected = by_hand(translate_lines(shared, SOURCE), OTHER)
-    assert [row["score"] for row in rows[:3]] == expected
-
-
 def test_lines_without_a_tag_are_reported(model: Path, scores: Json) -> None:
     """As by mt-translate."""
     reserve_tag(model, "<2de>")

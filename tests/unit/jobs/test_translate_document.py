@@ -23,8 +23,10 @@ Run = Callable[..., bytes]
 
 
 @pytest.fixture
-def run(untrained: Path, tmp_path: Path) -> Run:
-    """Translates a document from file to file."""
+def run(untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Translates a document from file to file, into words in capitals."""
+    translator = Capitals()
+    monkeypatch.setattr(line_processor.Translator, "open", lambda *_, **__: translator)
 
     def translated(content: bytes, name: str = "page.html", **settings: Any) -> bytes:
         source, target = tmp_path / name, tmp_path / "out"
@@ -36,13 +38,6 @@ def run(untrained: Path, tmp_path: Path) -> Run:
         return target.read_bytes()
 
     return translated
-
-
-@pytest.fixture
-def capitals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words in capitals instead of a model's translations."""
-    translator = Capitals()
-    monkeypatch.setattr(line_processor.Translator, "open", lambda *_, **__: translator)
 
 
 def test_a_model_keeps_the_markup_of_standard_input(
@@ -60,7 +55,6 @@ def test_a_model_keeps_the_markup_of_standard_input(
     assert output != PAGE
 
 
-@pytest.mark.usefixtures("capitals")
 def test_messages(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +73,6 @@ def test_messages(
     ]
 
 
-@pytest.mark.usefixtures("capitals")
 def test_texts_are_split_into_sentences_unless_told_otherwise(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +84,6 @@ def test_texts_are_split_into_sentences_unless_told_otherwise(
     assert "1 line(s) hold several sentences (the first: line 1)" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("capitals")
 def test_documents_are_utf8(run: Run) -> None:
     for start in ("", "\ufeff", "<meta charset=UTF-8>", '<?xml version="1.0" encoding="utf-8"?>'):
         page = f"{start}<p>&auml;&rarr; ß</p>\r\n"
@@ -107,7 +99,6 @@ def test_documents_are_utf8(run: Run) -> None:
         (b"<p>b\xe4r", {}, "page.html: not valid UTF-8 (byte 0xE4 at position 5): convert it"),
     ],
 )
-@pytest.mark.usefixtures("capitals")
 def test_errors_are_one_line(
     run: Run,
     content: bytes,
@@ -120,7 +111,6 @@ def test_errors_are_one_line(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.usefixtures("capitals")
 def test_lines_whose_markup_does_not_parse(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     lines = b'<!DOCTYPE html>\n<b>a</b> {n}\n<a title="x < y">z</a>\n'
     assert run(lines, "in.txt", markup="keep") == (

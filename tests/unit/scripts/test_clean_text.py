@@ -78,13 +78,6 @@ def test_monolingual_text_against_a_plain_loop(
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
 
 
-def test_duplicates_of_monolingual_text_are_equal_lines(tmp_path: Path, vocabulary: Path) -> None:
-    text, cleaning = tmp_path / "mono.de", CleaningConfig(deduplicate="sources")
-    text.write_text("rot\nHaus\nrot\n")
-    write_clean_text(data_of(text, cleaning=cleaning), [tmp_path / "out"], vocabulary)
-    assert (tmp_path / "out").read_text() == "rot\nHaus\n"
-
-
 def test_pairs_are_those_that_training_reads(
     tmp_path: Path, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
