@@ -31,8 +31,7 @@ def map_ordered(
 ) -> Generator[R, None, None]:
     """Yields ``task(item)`` for every item, in order, computed by worker processes.
 
-    A single item is processed in this process. After Ctrl-C, the items that are being processed are
-    finished first.
+    A single item is processed in this process. Ctrl-C ends the worker processes at once.
 
     Args:
         task: A picklable callable; each worker process gets a copy when it starts.
@@ -54,8 +53,7 @@ def map_ordered(
         for item in chain(first, items):
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            with _worker_start():
-                pending.append(pool.submit(_run_task, item))
+            pending.append(_submit(pool, item))
         while pending:
             yield pending.popleft().result()
 
@@ -67,20 +65,13 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
         InputError: The process was killed.
     """
     with _pool(task, 1) as pool:
-        with _worker_start():
-            started = pool.submit(os.getpid)
-        process = started.result()
-        try:
-            return pool.submit(_run_task, item).result()
-        except KeyboardInterrupt:
-            os.kill(process, signal.SIGKILL)
-            raise
+        return _submit(pool, item).result()
 
 
 @contextmanager
 def _pool(task: Callable[[Any], Any], processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that have a task; afterwards they end, once they have done what they do."""
-    context = multiprocessing.get_context("spawn")
+    """Worker processes that have a task; an exception, such as Ctrl-C, ends them at once."""
+    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
     pool = ProcessPoolExecutor(processes, context, _start_worker, (task,))
     try:
         yield pool
@@ -89,6 +80,10 @@ def _pool(task: Callable[[Any], Any], processes: int) -> Iterator[ProcessPoolExe
             "a worker process was killed: if memory ran out, close other programs, or set a "
             "smaller data.workers (mt-train); then run the same command again"
         ) from None
+    except BaseException:
+        for worker in set(multiprocessing.active_children()).difference(others):
+            worker.kill()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -115,20 +110,19 @@ _task: Callable[[Any], Any]
 """The task of this worker process."""
 
 
-@contextmanager
-def _worker_start() -> Iterator[None]:
-    """Context in which worker processes start: small, and deaf to Ctrl-C.
+def _submit(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
+    """Submits an item; a worker process that this starts is small, and deaf to Ctrl-C.
 
-    They do not import the main program, which may import PyTorch, or be a script that calls
-    ``train`` without asking whether it is ``__main__``; and their NumPy starts no threads. Ctrl-C
-    is for the parent, which ends its workers; they inherit that it is blocked.
+    It does not import the main program, which may import PyTorch, or be a script that calls
+    ``train`` without asking whether it is ``__main__``; and its NumPy starts no threads. Ctrl-C is
+    for the parent, which ends its workers; they inherit that it is blocked.
     """
     program, threads = sys.modules["__main__"], os.environ.get(_THREADS)
     sys.modules["__main__"] = ModuleType("__main__")
     os.environ[_THREADS] = threads or "1"
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        yield
+        return pool.submit(_run_task, item)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         sys.modules["__main__"] = program
