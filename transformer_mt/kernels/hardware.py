@@ -10,6 +10,7 @@ import platform
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,7 @@ def fastest_precision(device: "torch.device") -> str:
     return "fp32"
 
 
+@cache
 def is_amd_with_avx512() -> bool:
     """Whether the CPU is AMD's Zen 4 or later."""
     return _cpu_info("vendor_id") == "AuthenticAMD" and "avx512f" in _cpu_info("flags").split()

@@ -3,7 +3,6 @@
 Shapes: N rows; K input size; M output size.
 """
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -16,19 +15,14 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 """Type of matrix products by precision."""
 
 
-@cache
-def _is_faster_transposed() -> bool:
-    """Whether Gᵀ X in 16 bits is faster from a transposed copy of G: not on AMD with AVX-512."""
-    return not hardware.is_amd_with_avx512()
-
-
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """Gᵀ X, the gradient of the weight in Y = X Wᵀ, where G is that of Y: [N, M], [N, K] → [M, K].
 
-    For 16 bits on a CPU see ``scripts/bench/RESULTS.md``.
+    In 16 bits on a CPU a transposed copy of G is faster, except on AMD with AVX-512
+    (``scripts/bench/RESULTS.md``).
     """
     on_cpu = grad.device.type == "cpu" and not torch.compiler.is_compiling()
-    if on_cpu and grad.itemsize == 2 and _is_faster_transposed():
+    if on_cpu and grad.itemsize == 2 and not hardware.is_amd_with_avx512():
         return grad.T.contiguous() @ x
     return grad.T @ x
 

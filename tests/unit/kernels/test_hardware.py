@@ -40,6 +40,7 @@ def test_the_processor_decides_the_precision_of_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
+    hardware.is_amd_with_avx512.cache_clear()
     vendor, flags = PROCESSORS[name]
     if vendor:
         (tmp_path / "cpuinfo").write_text(
@@ -48,6 +49,7 @@ def test_the_processor_decides_the_precision_of_training(
         assert hardware.device_name(CPU) == name
     assert hardware.fastest_precision(CPU) == precision
     assert hardware.is_amd_with_avx512() is is_zen_4
+    hardware.is_amd_with_avx512.cache_clear()
 
 
 @pytest.mark.parametrize(
