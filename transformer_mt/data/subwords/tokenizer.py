@@ -61,7 +61,6 @@ class Tokenizer:
             if self._sp.is_control(i) and TAG.fullmatch(piece)
         }
         """Id of each symbol that a source line may start with (``data/text/tags.py``)."""
-        self._tag_ids = frozenset(self.tags.values())
         ids = (self._sp.pad_id(), self._sp.unk_id(), self._sp.bos_id(), self._sp.eos_id())
         if ids != (PAD, UNK, BOS, EOS):
             raise InputError(
@@ -143,8 +142,6 @@ class Tokenizer:
 
         Zero-width and direction marks that the training text did not have are left out.
         """
-        if not self.tags:
-            return self.encode(self.without_unknown_marks(normalizer.src(line)) for line in lines)
         encoded = []
         for line in lines:
             tag, text = split_tag(line, self.tags)
@@ -159,13 +156,13 @@ class Tokenizer:
         """Ids of both lines of each pair, which are normalised by the tag of the source."""
         for source, target in pairs:
             (src,) = self.encode_sources([source], normalizer)
-            own = normalizer.of_tag(split_tag(source, self.tags)[0]) if self.tags else normalizer
+            own = normalizer.of_tag(split_tag(source, self.tags)[0])
             (tgt,) = self.tgt.encode([own.tgt(target)])
             yield src, tgt
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""
-        return int(len(ids) > 0 and ids[0] in self._tag_ids)
+        return int(len(ids) > 0 and ids[0] in self.tags.values())
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each sequence of ids; special symbols are omitted."""
