@@ -41,45 +41,26 @@ def sizes(data: DataConfig) -> dict[str, int]:
     return {part: size for part, size in given.items() if size is not None}
 
 
-class _FirstPairs:
-    """The pairs of smallest hash."""
-
-    def __init__(self, part: str, number: int):
-        self._part, self._number = part, number
-        self._end = 2**64  # the hashes are below this
-        self._pairs: dict[int, Pair] = {}
-
-    def position(self, pair: Pair) -> int | None:
-        """Hash of a pair; None if it is too large, or the pair is known."""
-        position = hash_text("\n".join((self._part, *pair)))
-        return None if position >= self._end or position in self._pairs else position
-
-    def add(self, position: int, pair: Pair) -> None:
-        """Adds a pair; now and then, those beyond the number are dropped."""
-        self._pairs[position] = pair
-        if len(self._pairs) > 2 * self._number:
-            self._end = sorted(self._pairs)[self._number]
-            self._pairs = {p: pair for p, pair in self._pairs.items() if p < self._end}
-
-    def in_order(self) -> list[Pair]:
-        """The pairs by increasing hash."""
-        return [pair for _, pair in sorted(self._pairs.items())][: self._number]
-
-
 def find_candidates(data: DataConfig) -> Sets:
     """Reads the training sources; returns the candidates of each set.
 
     Candidates pass the filters of text, and have letters or digits on both sides: a side without
     has no hash, by which to find it in the training text.
     """
-    sets = [_FirstPairs(part, _CANDIDATES_PER_PAIR * size) for part, size in sizes(data).items()]
     of_source, done = cleaners(data, data.tags), 0
+    first: dict[str, dict[int, Pair]] = {part: {} for part in sizes(data)}
+    ends = dict.fromkeys(first, 2**64)  # the hashes are below this
     for chunk in read_chunks(data, "read"):
-        for pair in chunk.pairs:
-            for first in sets:
-                position = first.position(pair)
-                if position is not None and _is_suitable(pair, of_source[chunk.source]):
-                    first.add(position, pair)
+        cleaner = of_source[chunk.source]
+        for part, size in sizes(data).items():
+            pairs, number = first[part], _CANDIDATES_PER_PAIR * size
+            for pair in chunk.pairs:
+                place = hash_text("\n".join((part, *pair)))
+                if place < ends[part] and place not in pairs and _is_suitable(pair, cleaner):
+                    pairs[place] = pair
+            first[part] = dict(sorted(pairs.items())[:number])
+            if len(pairs) > number:
+                ends[part] = max(first[part])
         done += len(chunk.pairs)
     if sum(sizes(data).values()) > _LARGEST_SHARE * done:
         given = " and ".join(f"data.{part}_pairs={size}" for part, size in sizes(data).items())
@@ -87,7 +68,7 @@ def find_candidates(data: DataConfig) -> Sets:
             f"{given} would hold out more than {_LARGEST_SHARE:.0%} of the {done:,} pairs of "
             "data.train: set fewer"
         )
-    return {part: first.in_order() for part, first in zip(sizes(data), sets, strict=True)}
+    return {part: list(pairs.values()) for part, pairs in first.items()}
 
 
 def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
