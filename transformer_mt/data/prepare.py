@@ -78,14 +78,18 @@ _VOCABULARY_SEED = 1
 
 @dataclass(frozen=True)
 class Prepared:
-    """The prepared data of a training job: paths and text, which other processes can receive."""
+    """The prepared data of a training job."""
 
     config: DataConfig
     """The configuration of the data."""
     tokenizer_model: Path
     """The vocabulary: a SentencePiece model, or a folder with one for each language."""
+    tokenizer: Tokenizer
+    """The vocabulary, loaded."""
     corpus: Path
     """Folder of the encoded training data."""
+    train: Corpus
+    """The training pairs, memory-mapped."""
     valid: list[Pair]
     """The validation set."""
     test: list[Pair]
@@ -95,19 +99,9 @@ class Prepared:
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
 
     @property
-    def train(self) -> Corpus:
-        """The training pairs, memory-mapped."""
-        return Corpus.load(self.corpus)
-
-    @property
     def num_pairs(self) -> int:
         """Number of training pairs, whatever the number of copies (``data.copies``)."""
         return len(self.train) // self.config.copies
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary, loaded in each process."""
-        return Tokenizer.load(self.tokenizer_model)
 
     @cached_property
     def valid_store(self) -> TokenStore:
@@ -153,7 +147,8 @@ def prepare(job: TrainJob) -> Prepared:
     checksums = {"corpus": train.fingerprint, **{k: cache.key(v) for k, v in sets.items()}}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    return Prepared(data, vocabulary, corpus, sets["valid"], sets["test"], checksums)
+    valid, test = sets["valid"], sets["test"]
+    return Prepared(data, vocabulary, tokenizer, corpus, train, valid, test, checksums)
 
 
 def _text(data: DataConfig) -> list[object]:

@@ -120,7 +120,7 @@ def test_copies_depend_on_seed_and_number(job: TrainJob, built: list[str]) -> No
         assert prepare(changed(job, part, **change)).corpus != first.corpus
         assert built == ["_encode_corpus"]
     built.clear()
-    assert prepare(job) == first
+    assert prepare(job).corpus == first.corpus
     assert built == []
 
 
@@ -144,7 +144,7 @@ def test_runs_that_start_together_build_once(job: TrainJob, built: list[str]) ->
     """Each opens the locks, which processes exclude each other with, for itself."""
     with ThreadPoolExecutor(2) as threads:
         one, two = threads.map(prepare, [job, job])
-    assert one == two
+    assert (one.corpus, one.fingerprints) == (two.corpus, two.fingerprints)
     assert len(one.train) == 81
     assert built == BOTH
 
