@@ -25,7 +25,7 @@ from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
 from transformer_mt.config import DataConfig
-from transformer_mt.data.cleaning.cleaner import CleanedPair, CleaningReport
+from transformer_mt.data.cleaning.cleaner import CleanedPair, CleaningReport, report_table
 from transformer_mt.data.cleaning.filters import SET_ASIDE, active_filters, overlaps
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import local_sources
@@ -72,7 +72,7 @@ def clean_text() -> None:
         targets,
         vocabulary[0] if len(vocabulary) == 1 else Path(folder),
     )
-    say(report.to_table())
+    say(report_table(cleaning, report.to_json()))
 
 
 class CleanPairs(EncodeChunk):

@@ -13,7 +13,7 @@ import torch
 
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
-from transformer_mt.data.cleaning.cleaner import CleaningReport
+from transformer_mt.data.cleaning.cleaner import report_table
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode.translator import Translator, translate_sharded
@@ -74,8 +74,7 @@ def train(job: TrainJob) -> TrainResult:
     is_main = current_rank() == 0
     with _prepared(job) as (job, data, recorded):
         if is_main and recorded is None:
-            report = CleaningReport(job.data.cleaning, data.report)
-            log.info("%s", report.to_table())
+            log.info("%s", report_table(job.data.cleaning, data.report))
         run_dir = Path(job.run_dir)
         if job.stage == "prepare":
             prepared = {"vocabulary": data.tokenizer_model, "corpus": data.corpus}

@@ -159,7 +159,6 @@ class CleaningReport:
 
     Args:
         config: Names the active filters.
-        content: A report as ``to_json`` returned it; None: an empty one.
 
     Attributes:
         total: Number of pairs read; the reader adds to it.
@@ -167,13 +166,10 @@ class CleaningReport:
         examples: The first dropped pairs of each filter.
     """
 
-    def __init__(self, config: CleaningConfig, content: Mapping[str, Any] | None = None):
-        self._descriptions = {f.name: f.describe(config) for f in active_filters(config)}
-        content = content or {"total": 0, "dropped": {}, "examples": {}}
-        self.total: int = content["total"]
-        self.dropped: dict[str, int] = dict.fromkeys(self._descriptions, 0) | content["dropped"]
+    def __init__(self, config: CleaningConfig):
+        self.total = 0
+        self.dropped = {f.name: 0 for f in active_filters(config)}
         self.examples: dict[str, list[dict[str, str]]] = {name: [] for name in self.dropped}
-        self.examples |= content["examples"]
 
     @property
     def kept(self) -> int:
@@ -203,15 +199,17 @@ class CleaningReport:
             "examples": {name: pairs for name, pairs in self.examples.items() if pairs},
         }
 
-    def to_table(self) -> str:
-        """The counts for a terminal: a title, and one line per active filter, in order."""
-        rows = [(name, self.dropped[name], text) for name, text in self._descriptions.items()]
-        rows.append(("kept", self.kept, f"of {self.total:,} pairs"))
-        lines = (
-            f"{name:<19} {count:>11,} {count / max(self.total, 1):>7.2%} {description}".rstrip()
-            for name, count, description in rows
-        )
-        return "\n".join(["cleaning: pairs that each filter dropped", *lines])
+
+def report_table(config: CleaningConfig, report: Mapping[str, Any]) -> str:
+    """The counts of a report in JSON: a title, and one line per active filter, in order."""
+    total, dropped = report["total"], report["dropped"]
+    rows = [(f.name, dropped[f.name], f.describe(config)) for f in active_filters(config)]
+    rows.append(("kept", report["kept"], f"of {total:,} pairs"))
+    lines = (
+        f"{name:<19} {count:>11,} {count / max(total, 1):>7.2%} {description}".rstrip()
+        for name, count, description in rows
+    )
+    return "\n".join(["cleaning: pairs that each filter dropped", *lines])
 
 
 def _excerpt(text: str) -> str:

@@ -93,12 +93,10 @@ class EncodedChunk(NamedTuple):
 
     source: int
     """Index of the data source."""
-    num_kept: int
-    """Number of kept pairs."""
     arrays: Arrays
     """The pairs, and the hashes by which duplicates are found."""
     report: CleaningReport
-    """Counts of the dropped pairs."""
+    """Counts of the kept and the dropped pairs."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class EncodeChunk:
             sources = (add_tag(pair.cleaned.tag, pair.cleaned.text.src) for pair in kept)
             targets = (f"\n{pair.cleaned.text.tgt}" if by == "pairs" else "" for pair in kept)
             arrays[HASHES] = np.fromiter(map(hash_text, map(add, sources, targets)), np.uint64)
-        return EncodedChunk(chunk.source, len(kept), arrays, report)
+        return EncodedChunk(chunk.source, arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
@@ -219,7 +217,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
                     opened[name] = stack.enter_context((folder / name).open("wb"))
                 opened[name].write(array)
             sources.append(chunk.source)
-            sizes.append(chunk.num_kept)
+            sizes.append(chunk.report.kept)
             report.merge(chunk.report)
     if not report.kept:
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from transformer_mt.config import CleaningConfig, DataConfig
-from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport
+from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport, report_table
 from transformer_mt.data.cleaning.filters import FILTERS, active_filters
 from transformer_mt.data.text.sources import Pair
 
@@ -99,8 +99,6 @@ def test_report_counts_and_shows_the_first_examples() -> None:
     assert [pair["where"] for pair in long] == [f"a.tsv:{n + 1}" for n in range(EXAMPLES)]
     assert long[0]["src"].startswith("x" * 100)
     assert len(long[0]["src"]) < 300
-    read = CleaningReport(CleaningConfig(deduplicate="pairs"), content)
-    assert (read.to_json(), read.to_table()) == (content, report.to_table())
 
 
 def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
@@ -115,7 +113,7 @@ def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
                 part.add(name, f"a.tsv:{row}", "a", "b")
         whole.merge(part)
     whole.dropped["duplicate"] += 16
-    rows = [line.split() for line in whole.to_table().splitlines()[1:]]
+    rows = [line.split() for line in report_table(config, whole.to_json()).splitlines()[1:]]
     assert rows == [
         ["empty", "5", "2.50%"],
         ["length", "41", "20.50%", "max_tokens=99"],
@@ -123,7 +121,8 @@ def test_the_table_has_shares_of_all_pairs_that_were_read() -> None:
         ["kept", "138", "69.00%", "of", "200", "pairs"],
     ]
     assert whole.kept == 138
-    assert CleaningReport(config).to_table().splitlines()[-1].split()[:3] == ["kept", "0", "0.00%"]
+    empty_table = report_table(config, CleaningReport(config).to_json())
+    assert empty_table.splitlines()[-1].split()[:3] == ["kept", "0", "0.00%"]
 
 
 def test_every_setting_belongs_to_one_filter() -> None:
