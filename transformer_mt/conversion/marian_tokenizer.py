@@ -46,11 +46,3 @@ def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
     for name, side in zip(MARIAN_IDS, sides, strict=False):
         contents[name] = {piece: i for i, piece in enumerate(side.vocabulary)}
     return contents
-
-
-def normalization_gap(normalization: str) -> str | None:
-    """A sentence on what ``MarianTokenizer`` lacks of ``data.normalization``; None for ``none``."""
-    if normalization == "none":
-        return None
-    by_hand = "has tokenizer.normalize for it, which must be called for each line"
-    return f"MarianTokenizer {by_hand if normalization == 'moses' else 'does not have it'}"

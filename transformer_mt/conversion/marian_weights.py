@@ -52,11 +52,7 @@ def _read_pickle(path: Path) -> Weights:
     Only models of other libraries are read like this, never a folder of ours.
     """
     with reading(path, RuntimeError, remedy="download it again"):
-        with path.open("rb") as file:
-            is_zip = file.read(2) == b"PK"  # PyTorch < 1.6 wrote another format
-        tensors: Weights = torch.load(  # noqa: TID251, of tensors only
-            path, map_location="cpu", weights_only=True, mmap=is_zip
-        )
+        tensors: Weights = torch.load(path, "cpu", weights_only=True)  # noqa: TID251, of tensors only
     return tensors
 
 

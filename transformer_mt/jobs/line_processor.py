@@ -139,19 +139,20 @@ class LineProcessor:
 
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""
-        settings = asdict(self._request.config)
-        del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
-        for key in ("nbest", "format", "markup", "alignment", "tag"):
-            settings[key] = getattr(self._job, key)
-        settings["split"] = self._split
         aligned = "\n".join(self._aligned or ()).encode()
-        settings["aligned"] = hashlib.sha256(aligned).hexdigest()
-        settings["score"] = self._job.score is not None
-        engine = self._translator.engine
-        settings["compute_type"] = engine.compute_type
-        settings["engine"] = engine.name
-        models = [folder.checksum for folder in self._request.folders]
-        return {"model": models, **settings, "version": __version__}
+        engine, job = self._translator.engine, self._job
+        settings = {
+            "version": __version__,
+            "model": [folder.checksum for folder in self._request.folders],
+            "engine": [engine.name, engine.compute_type],
+            **asdict(self._request.config),
+            **{key: getattr(job, key) for key in ("nbest", "format", "markup", "alignment", "tag")},
+            "split": self._split,
+            "aligned": hashlib.sha256(aligned).hexdigest(),
+            "score": job.score is not None,
+        }
+        del settings["batch_tokens"]  # changes no translation; may be lowered for a second attempt
+        return settings
 
     def check_line_count(self, num_lines: int, at_least: str = "") -> None:
         """Raises ``InputError`` unless the file of ``prefix`` or ``score`` has a line for each."""

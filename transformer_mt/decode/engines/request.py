@@ -70,16 +70,15 @@ class EngineRequest:
         One of them is ``step``: a folder holds the conversion of one set of weights, which would be
         overwritten at each change.
         """
+        longest = self.config.max_source_tokens
         used = {
             "step": self.folder.step is not None,
             "ensemble": len(self.folders) > 1,
             "sampling": self.config.sampling,
-            f"max_source_tokens={self.config.max_source_tokens}": (
-                self.config.max_source_tokens >= SINUSOIDS
-            ),
+            f"max_source_tokens={longest}": longest >= SINUSOIDS,
         }
-        used_keys = [key for key, is_used in used.items() if is_used]
-        return [*self.needs, *used_keys, *unsupported_shape(self.trained.model)]
+        keys = [key for key, is_used in used.items() if is_used]
+        return [*self.needs, *keys, *unsupported_shape(self.trained.model)]
 
 
 def _pick_device(name: str) -> str:
