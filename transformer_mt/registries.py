@@ -70,6 +70,11 @@ SOURCE_READERS: Registry = {
 MTDATA = "transformer_mt.contrib.corpora.mtdata:MtdataCorpus"
 """The kind of data source ``mtdata``, which is downloaded and becomes another kind."""
 
+INITIAL_EMBEDDINGS: Registry = {
+    "cooccurrence": "transformer_mt.contrib.embeddings.cooccurrence:embeddings",
+}
+"""``train.initial_embeddings`` other than random ones: ``protocols.InitialEmbeddings``."""
+
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",
     "inverse_sqrt": "transformer_mt.training.optimizer:inverse_sqrt",

@@ -5,32 +5,50 @@ import os
 import shutil
 import sysconfig
 from pathlib import Path
+from pkgutil import resolve_name
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from transformer_mt.config import ModelConfig, TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
+from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import BLOCK, Transformer
 from transformer_mt.model_folder import ModelFolder
+from transformer_mt.protocols import InitialEmbeddings
+from transformer_mt.registries import INITIAL_EMBEDDINGS
 
 log = logging.getLogger(__name__)
 
+_EMBEDDED_PAIRS = 100_000
+"""Training pairs from which embeddings are computed, at most: for seconds, not minutes."""
+
 
 def initial_model(
-    job: TrainJob, tokenizer: Tokenizer, device: torch.device, *, resuming: bool
+    job: TrainJob, tokenizer: Tokenizer, pairs: TokenStore, device: torch.device, *, resuming: bool
 ) -> Transformer:
     """A new model, with random weights or those of ``train.init_from``.
 
-    Those are left out if a run resumes, as its checkpoint replaces them.
+    Args:
+        job: The configuration.
+        tokenizer: The vocabulary.
+        pairs: Training pairs, for ``train.initial_embeddings``.
+        device: Device of the model.
+        resuming: A checkpoint will replace all weights, so they can be random.
     """
     torch.manual_seed(job.train.seed)
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
-    if job.train.init_from is not None and not resuming:
+    if resuming:
+        return model
+    if job.train.initial_embeddings != "random":
+        embeddings = resolve_name(INITIAL_EMBEDDINGS[job.train.initial_embeddings])
+        _set_embeddings(model, tokenizer, pairs, embeddings)
+    if job.train.init_from is not None:
         folder = ModelFolder(job.train.init_from, cache_dir=job.cache_dir)
         initial = evenly_spaced_layers(folder.load_model(), job.model)
         for name, tensor in model.state_dict().items():
@@ -39,6 +57,27 @@ def initial_model(
             if known < len(tensor):  # tags that the vocabulary of that model does not have
                 tensor[known:] = initial[name].mean(0)
     return model
+
+
+@torch.no_grad()
+def _set_embeddings(
+    model: Transformer, tokenizer: Tokenizer, pairs: TokenStore, embeddings: InitialEmbeddings
+) -> None:
+    """Replaces the embeddings of the pieces that occur in (some of) the pairs."""
+    first = 0 if tokenizer.is_joint else tokenizer.vocab_size  # id of the first target piece
+    pieces = [
+        np.concatenate((pairs.src[i].astype(np.int64), first + pairs.tgt[i].astype(np.int64)))
+        for i in evenly_spaced(len(pairs), min(len(pairs), _EMBEDDED_PAIRS))
+    ]
+    size = model.embedding.weight.shape[1]
+    vectors = embeddings(pieces, first + tokenizer.tgt.vocab_size, size).to(model.output_weight)
+    for weight, rows in (
+        (model.source_embedding.weight, vectors[: tokenizer.vocab_size]),
+        (model.embedding.weight, vectors[first:]),
+        (model.output_weight, vectors[first:]),
+    ):
+        known = rows.any(1)
+        weight[known] = rows[known]
 
 
 def agreed_precision(job: TrainJob, world: World) -> tuple[str, bool]:

@@ -92,7 +92,9 @@ class Trainer:
 
         earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
         resuming = world.broadcast_object(bool(earlier))
-        self.model = initial_model(job, data.tokenizer, device, resuming=resuming)
+        self.model = initial_model(
+            job, data.tokenizer, self._train.sample, device, resuming=resuming
+        )
         self.precision, compiled = agreed_precision(job, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)

@@ -1,0 +1,102 @@
+"""Initial embeddings against the formula, translations of the sample, and what a model gets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.errors import input_error
+from support.models import make_tokenizer, tiny_config
+from support.sample import sample_pairs
+from support.stores import store_of
+
+from transformer_mt.cli.compose import compose
+from transformer_mt.config import TrainConfig, TrainJob
+from transformer_mt.contrib.embeddings.cooccurrence import embeddings
+from transformer_mt.training.setup import initial_model
+
+
+def test_angles_are_those_of_the_decomposition_of_positive_mutual_information() -> None:
+    size, rng = 12, np.random.default_rng(1)
+    pairs = [rng.integers(0, size - 1, rng.integers(1, 9)) for _ in range(40)]
+    counts = np.zeros((size, size))
+    for pair in map(set, map(np.ndarray.tolist, pairs)):
+        for one in pair:
+            for other in pair:
+                counts[one, other] += 1
+    total = counts.sum(1)
+    expected = total[:, None] * total**0.75 / (total**0.75).sum()
+    expected[expected == 0] = 1  # the last piece does not occur
+    with np.errstate(divide="ignore"):
+        u, s, _ = np.linalg.svd(np.maximum(0, np.log(counts / expected)))
+    vectors = (u * np.sqrt(s))[: size - 1]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    result = embeddings(pairs, size, size).double().numpy()
+    assert not result[-1].any()
+    np.testing.assert_allclose(result[:-1] @ result[:-1].T, vectors @ vectors.T, atol=1e-5)
+
+
+def test_translations_are_near() -> None:
+    pairs = [
+        [*pair.src.strip(".?!").split(), *pair.tgt.strip(".?!").split()]
+        for pair in sample_pairs("train")[:4000]
+    ]
+    words = sorted({word for pair in pairs for word in pair})
+    ids = {word: number for number, word in enumerate(words)}
+    result = embeddings([np.array([ids[word] for word in pair]) for pair in pairs], len(ids), 64)
+    for english, german in (("book", "Buch"), ("garden", "Garten"), ("yesterday", "gestern")):
+        nearest = (result @ result[ids[english]]).topk(4).indices.tolist()
+        assert german in [words[i] for i in nearest]
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"joint": False, "tied_embeddings": "decoder"}, {"tied_embeddings": "none"}]
+)
+def test_pieces_of_the_training_pairs_get_them(tmp_path: Path, settings: dict[str, object]) -> None:
+    joint = {"joint": settings.pop("joint")} if "joint" in settings else {}
+    tokenizer = make_tokenizer(tmp_path, **joint)
+    config = tiny_config(**settings)
+    pairs = store_of([([4, 5, 3], [6, 7, 3]), ([4, 3], [6, 3]), ([8, 3], [9, 7, 3])])
+    random, computed, resumed = (
+        initial_model(
+            TrainJob(model=config, train=TrainConfig(initial_embeddings=kind)),
+            *(tokenizer, pairs, torch.device("cpu")),
+            resuming=resuming,
+        )
+        for kind, resuming in (
+            ("random", False),
+            ("cooccurrence", False),
+            ("cooccurrence", True),
+        )
+    )
+    for name, weight in random.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], weight)
+
+    source, target = {3, 4, 5, 8}, {3, 6, 7, 9}
+    if tokenizer.is_joint:
+        source = target = source | target
+
+    def changed(table: str) -> set[int]:
+        before, after = (getattr(model, table) for model in (random, computed))
+        if isinstance(before, torch.nn.Module):
+            before, after = before.weight, after.weight
+        return set((before != after).any(1).nonzero().flatten().tolist())
+
+    assert changed("source_embedding") == source
+    assert changed("embedding") == changed("output_weight") == target
+    near, far = (
+        torch.cosine_similarity(
+            computed.source_embedding.weight[4], computed.embedding.weight[i], 0
+        )
+        for i in (6, 9)
+    )
+    assert near > far
+    others = [name for name, _ in random.named_parameters() if "embedding" not in name]
+    for name in set(others) - {"untied_source.weight", "untied_output"}:
+        assert torch.equal(random.get_parameter(name), computed.get_parameter(name))
+
+
+def test_a_model_that_is_fine_tuned_has_embeddings() -> None:
+    with input_error(r"^train\.init_from=model has embeddings: leave out train.initial_embeddings"):
+        compose(["train.init_from=model", "train.initial_embeddings=cooccurrence"])
