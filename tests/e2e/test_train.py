@@ -29,9 +29,7 @@ from support.training_runs import (
     records,
     write_corpus,
 )
-from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
-    EventAccumulator,
-)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt import model_folder
 from transformer_mt.model_folder import ModelFolder

@@ -6,13 +6,7 @@ from pkgutil import resolve_name
 import pytest
 
 from transformer_mt import registries
-from transformer_mt.config import (
-    EvaluateJob,
-    ExportJob,
-    ScheduleConfig,
-    TrainConfig,
-    TranslateJob,
-)
+from transformer_mt.config import EvaluateJob, ExportJob, ScheduleConfig, TrainConfig, TranslateJob
 from transformer_mt.errors import InputError
 from transformer_mt.registries import Registry
 

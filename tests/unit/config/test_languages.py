@@ -2,12 +2,7 @@
 
 import pytest
 
-from transformer_mt.config.languages import (
-    base_language,
-    foreign_letter,
-    is_variant,
-    language_name,
-)
+from transformer_mt.config.languages import base_language, foreign_letter, is_variant, language_name
 
 
 def test_base_language() -> None:

@@ -10,10 +10,7 @@ from support.data_jobs import prepare_job, training_text, write_pairs
 from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
-from transformer_mt.data.held_out import (
-    with_written_sets,
-    write_sets,
-)
+from transformer_mt.data.held_out import with_written_sets, write_sets
 from transformer_mt.data.prepare import Prepared, prepare, read_all
 from transformer_mt.data.store import encode
 from transformer_mt.data.text.sources import Pair

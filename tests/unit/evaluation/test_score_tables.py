@@ -1,10 +1,6 @@
 """The table of several systems: every number, in 80 columns for the default metrics."""
 
-from transformer_mt.evaluation.comparison import (
-    ScoreSettings,
-    TestSet,
-    evaluate_systems,
-)
+from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_tables import to_text
 
 REFERENCE = ["Zwei Männer sind im Freien.", "Die E-Mail wurde verschickt.", "Er las das Buch."]

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from tensorboard import plugin_util  # type: ignore[import-untyped]
-from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-untyped]
-    EventAccumulator,
-)
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt.config import TrainConfig, TrainJob
 from transformer_mt.training.monitor import Monitor, perplexity

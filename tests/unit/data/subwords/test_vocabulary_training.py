@@ -9,10 +9,7 @@ from support.tokenizers import random_lines
 
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.store.workers import run_in_process
-from transformer_mt.data.subwords.vocabulary_training import (
-    reservoir_sample,
-    train_tokenizer,
-)
+from transformer_mt.data.subwords.vocabulary_training import reservoir_sample, train_tokenizer
 
 
 def digests(seeds: tuple[int, ...]) -> list[list[str]]:

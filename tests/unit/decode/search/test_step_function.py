@@ -2,16 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from support.search_tables import (
-    ALPHAS,
-    BOS,
-    EOS,
-    TABLES,
-    Prefix,
-    Table,
-    TableModel,
-    path,
-)
+from support.search_tables import ALPHAS, BOS, EOS, TABLES, Prefix, Table, TableModel, path
 
 from transformer_mt.decode.search.beam_search import beam_search
 
