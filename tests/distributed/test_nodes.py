@@ -57,10 +57,7 @@ def test_two_nodes_train_as_one(corpus: Path, nodes: list[str]) -> None:
         ]
         command = ["ip", "netns", "exec", name, *torchrun]
         more = [f"run_dir={folder}/two", f"cache_dir={folder}/cache"]
-        env = {
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "GLOO_SOCKET_IFNAME": CABLE,
-        }
+        env = {"PATH": f"{BIN}:{os.environ['PATH']}", "GLOO_SOCKET_IFNAME": CABLE}
         running.append(start(corpus, "two", command, *more, **env))
     try:
         ended = [each.wait() for each in running]

@@ -153,9 +153,7 @@ def check_same_curves(one: Path, two: Path, updates: Sequence[int], validated: l
             assert [r[key] for r in found] == pytest.approx([r[key] for r in expected], rel=1e-4)
 
 
-def test_other_numbers_of_ranks_continue_a_run_under_mt_train_and_torchrun(
-    corpus: Path,
-) -> None:
+def test_other_numbers_of_ranks_continue_a_run_under_mt_train_and_torchrun(corpus: Path) -> None:
     """Two ranks until Ctrl-C, one until SIGTERM, then two under torchrun: as one trains alone."""
     printed, _ = start(corpus, "one", "train").done()
 

@@ -57,10 +57,7 @@ OPTIONS: list[dict[str, Any]] = [
     # As in MarianMT.
     {"attention_bias": True, "output_bias": True, "activation": "swish", "layer_norm_eps": 1e-5},
 ]
-CASES = [
-    *product(SHAPES, [{}, {"positions": "learned"}]),
-    *product(["several_groups"], OPTIONS),
-]
+CASES = [*product(SHAPES, [{}, {"positions": "learned"}]), *product(["several_groups"], OPTIONS)]
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -258,10 +258,7 @@ def test_a_second_start_while_a_run_trains_is_refused(lab: Lab) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("victim", "number", "status"),
-    [
-        ("launcher", signal.SIGKILL, -signal.SIGKILL),
-        ("worker", signal.SIGKILL, 1),
-    ],
+    [("launcher", signal.SIGKILL, -signal.SIGKILL), ("worker", signal.SIGKILL, 1)],
 )
 def test_a_lost_process_of_several_ends_all(
     victim: str, number: signal.Signals, status: int, lab: Lab

@@ -148,13 +148,7 @@ def violations(rule: Rule, source: str, path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "rule",
-    [
-        upward_imports,
-        core_names_contrib,
-        contrib_imports,
-        deferred_imports,
-    ],
+    "rule", [upward_imports, core_names_contrib, contrib_imports, deferred_imports]
 )
 def test_package_keeps_the_rule(rule: Rule) -> None:
     assert len(SOURCES) > len(LAYER)

@@ -130,10 +130,7 @@ def another_vocabulary(folder: Path) -> None:
         (another_vocabulary, r"embedding\.weight has shape \(280, 8\), expected \(279, 8\)"),
         (lambda f: (f / "config.yaml").write_text("format: 99\n"), "format 99"),
         (lambda f: (f / "config.yaml").write_text("model: {}\n"), "has no format: it is truncated"),
-        (
-            lambda f: append(f, "train: {r_drop: 5}\n"),
-            "'r_drop' not in .*another version",
-        ),
+        (lambda f: append(f, "train: {r_drop: 5}\n"), "'r_drop' not in .*another version"),
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
@@ -147,10 +144,7 @@ def another_vocabulary(folder: Path) -> None:
     ],
 )
 def test_a_damaged_or_hostile_folder_is_rejected_with_one_line(
-    folder: Path,
-    damage: Callable[[Path], object],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    folder: Path, damage: Callable[[Path], object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder.parent)
     damage(folder)

@@ -82,10 +82,7 @@ def test_too_long_sentence_is_refused(model: Path) -> None:
 
 
 def test_the_command_prints_the_translation_and_writes_the_weights(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.html"
     monkeypatch.setattr(sys, "argv", ["attention", str(model), SENTENCE, str(path)])
@@ -95,10 +92,7 @@ def test_the_command_prints_the_translation_and_writes_the_weights(
 
 
 def test_mistakes_on_the_command_line_are_one_line(
-    model: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = [
         ([str(tmp_path / "none"), "x", "a.html"], 1, f"no model folder {tmp_path / 'none'}"),

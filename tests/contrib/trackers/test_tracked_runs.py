@@ -38,8 +38,7 @@ def mlflow_losses(folder: Path) -> dict[int, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "read"),
-    [("trackio", trackio_losses), ("wandb", None), ("mlflow", mlflow_losses)],
+    ("name", "read"), [("trackio", trackio_losses), ("wandb", None), ("mlflow", mlflow_losses)]
 )
 def test_a_killed_and_resumed_run_is_one_entry(
     corpus: Path,

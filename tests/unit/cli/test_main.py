@@ -160,20 +160,8 @@ def test_a_bug_prints_a_traceback(run: Run) -> None:
 
 
 TEXTS = [
-    *(
-        "1.50",
-        "1_0",
-        "1e3",
-        "1.10",
-        ".5",
-        "-7",
-        "inf",
-        "NaN",
-        "true",
-        "False",
-        "007",
-        "null and void",
-    ),
+    *["1.50", "1_0", "1e3", "1.10", ".5", "-7", "inf", "NaN", "true", "False", "007"],
+    "null and void",
     "The animal didn't cross the street because it was too tired .",
     'Commas, "quotes" and {braces: [1, 2]} # 5 € = \\',
     "out (1).de",

@@ -46,9 +46,7 @@ INPUTS: dict[str, tuple[bytes, list[str], list[str]]] = {  # the lines, and what
             *("fine ö", "\ufffd dog", "\ufffd\ufffd", "\ufffd" * 6 + " a", "the\0dog", "\0"),
             *["the dog"] * 2,
         ],
-        [
-            "3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD",
-        ],
+        ["3 line(s) were not valid UTF-8 (the first: line 2); invalid bytes were read as U+FFFD"],
     ),
 }
 

@@ -41,9 +41,7 @@ def run(untrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run
 
 
 def test_a_model_keeps_the_markup_of_standard_input(
-    untrained: Path,
-    capfd: pytest.CaptureFixture[str],
-    standard_input: Callable[[bytes], None],
+    untrained: Path, capfd: pytest.CaptureFixture[str], standard_input: Callable[[bytes], None]
 ) -> None:
     standard_input(PAGE.encode())
     commands.translate(TranslateJob(model=str(untrained), format="html", device="cpu"))
@@ -100,10 +98,7 @@ def test_documents_are_utf8(run: Run) -> None:
     ],
 )
 def test_errors_are_one_line(
-    run: Run,
-    content: bytes,
-    settings: dict[str, Any],
-    message: str,
+    run: Run, content: bytes, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError) as error:
         run(content, **settings)

@@ -33,11 +33,7 @@ PROCESSORS = {
     ],
 )
 def test_the_processor_decides_the_precision_of_training(
-    name: str,
-    precision: str,
-    is_zen_4: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, precision: str, is_zen_4: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
     hardware.is_amd_with_avx512.cache_clear()
