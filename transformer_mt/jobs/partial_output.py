@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,77 +15,63 @@ from transformer_mt.jobs.line_processor import InputStats
 log = logging.getLogger(__name__)
 
 
-class PartialOutput:
-    """``OUTPUT.mt-partial``, next to the output: its beginning, and the job that this belongs to.
-
-    Args:
-        folder: The folder, which is locked; see ``partial_output``.
-        job: What the output depends on, as JSON values.
-        total: Number of lines of the input.
-    """
-
-    def __init__(self, folder: Path, job: dict[str, Any], total: int):
-        self._job, self._state, self.path = job, folder / "state.json", folder / "output"
-        self.stats, size = InputStats(), 0
-        """Lines whose output is there; whoever translates counts them before ``append``."""
-        if self._state.exists():
-            state = files.read_json(self._state)
-            known, size, self.stats = state["job"], state["bytes"], InputStats(**state["stats"])
-            if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
-                raise InputError(
-                    f"{folder} has {self.stats.lines:,} finished lines of a different job "
-                    f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
-                    "start again"
-                )
-            log.info("resuming: %s of %s lines are done", f"{self.stats.lines:,}", f"{total:,}")
-        self._file = self.path.open("r+b" if size else "wb")
-        self._file.truncate(size)  # removes what a killed process has not finished
-        self._file.seek(size)
-
-    def append(self, text: bytes) -> None:
-        """Appends the output for the next lines, and then records that it is there."""
-        with files.errors_naming(self.path):
-            self._file.write(text)
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        state = {"bytes": self._file.tell(), "stats": vars(self.stats), "job": self._job}
-        files.write_json(self._state, state)
-
-    def close(self) -> None:
-        """Closes the file."""
-        self._file.close()
-
-
 @contextmanager
-def partial_output(target: Path, job: dict[str, Any], total: int) -> Iterator[PartialOutput]:
+def partial_output(
+    target: Path, job: dict[str, Any], total: int
+) -> Iterator[tuple[InputStats, Callable[[bytes], None]]]:
     """Holds what is finished of an output until all is; then writes it to ``target``.
+
+    It is in ``OUTPUT.mt-partial``, next to the output, with the job that it belongs to.
 
     Args:
         target: The output.
         job: What it depends on, as JSON values.
         total: Number of lines of the input.
+
+    Yields:
+        The lines that are finished, to be counted on; and a function that appends the output for
+        lines that have been counted.
     """
     folder = target.with_name(f"{target.name}.mt-partial")
+    path, record = folder / "output", folder / "state.json"
 
     def refuse() -> NoReturn:
         raise InputError(f"another mt-translate is using {folder}: wait, or stop it")
 
+    def append(text: bytes) -> None:
+        with files.errors_naming(path):
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        files.write_json(record, {"bytes": file.tell(), "stats": vars(stats), "job": job})
+
     folder.mkdir(exist_ok=True)
     with files.locked(folder / ".lock", refuse):
-        output = PartialOutput(folder, job, total)
-        kept = True
+        stats, size, kept = InputStats(), 0, True
+        if record.exists():
+            state = files.read_json(record)
+            known, size, stats = state["job"], state["bytes"], InputStats(**state["stats"])
+            if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
+                raise InputError(
+                    f"{folder} has {stats.lines:,} finished lines of a different job "
+                    f"({', '.join(differ)}): repeat that job to resume it, or delete the folder to "
+                    "start again"
+                )
+            log.info("resuming: %s of %s lines are done", f"{stats.lines:,}", f"{total:,}")
         try:
-            yield output
+            with path.open("r+b" if size else "wb") as file:
+                file.truncate(size)  # removes what a killed process has not finished
+                file.seek(size)
+                yield stats, append
             with files.atomic(target) as temporary:
-                shutil.copyfile(output.path, temporary)
+                shutil.copyfile(path, temporary)
             kept = False
         except KeyboardInterrupt:
-            if output.stats.lines:
-                lines = f"{output.stats.lines:,} of {total:,} lines are kept in {folder}"
+            if stats.lines:
+                lines = f"{stats.lines:,} of {total:,} lines are kept in {folder}"
                 log.info("Stopped. %s. Run the same command to resume.", lines)
             raise
         finally:
-            output.close()
-            if not (kept and output.stats.lines):
+            if not (kept and stats.lines):
                 # While it is locked: afterwards the folder may belong to another process.
                 shutil.rmtree(folder)

@@ -101,11 +101,11 @@ def _translate_file(source: str, target: str, processor: LineProcessor) -> None:
     processor.check_line_count(total)
     job = {**processor.output_settings(), "input": digest.hexdigest(), "lines": total}
     place = files.expand_user(target).resolve()
-    with partial_output(place, job, total) as output, open_binary(source) as stream:
-        processor.stats = output.stats
+    with partial_output(place, job, total) as (stats, append), open_binary(source) as stream:
+        processor.stats = stats
         lines = raw_lines(stream, source)
-        lines = islice(lines, output.stats.lines, total)  # without lines added meanwhile
-        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, output.append, total)
+        lines = islice(lines, stats.lines, total)  # without lines added meanwhile
+        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, append, total)
 
 
 def _translate_document(

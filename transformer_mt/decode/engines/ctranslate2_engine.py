@@ -140,16 +140,16 @@ class CTranslate2Engine(Engine):
         for i, source in enumerate(sources):
             longest = -(-len(source) // _SAME_LIMIT) * _SAME_LIMIT
             calls[max_output_tokens(self._config, longest, self.max_tokens)].append(i)
-        results: list[list[Hypothesis]] = [[] for _ in sources]
-        pending = [
-            (indices, self._translate([sources[i] for i in indices], limit, len(sources)))
-            for limit, indices in sorted(calls.items(), reverse=True)  # the longest first
+        answers = dict[int, Any]()
+        for limit, indices in sorted(calls.items(), reverse=True):  # the longest first
+            started = self._translate([sources[i] for i in indices], limit, len(sources))
+            answers.update(zip(indices, started, strict=True))
+        return [
+            self._hypotheses(
+                answers[i].result(), max_output_tokens(self._config, len(source), self.max_tokens)
+            )[:nbest]
+            for i, source in enumerate(sources)
         ]
-        for indices, answers in pending:
-            for i, answer in zip(indices, answers, strict=True):
-                limit = max_output_tokens(self._config, len(sources[i]), self.max_tokens)
-                results[i] = self._hypotheses(answer.result(), limit)[:nbest]
-        return results
 
     def _translate(self, sources: Sequence[list[int]], limit: int, total: int) -> list[Any]:
         """Starts the translation of sentences, of ``total`` ones; returns a result for each."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -118,32 +119,17 @@ class TorchEngine(Engine):
             max_lengths = [limits[i] for i in batch]
             step = ModelStep(self.models, src, beams)
             starts = None if prefixes is None else [prefixes[i] for i in batch]
+            find: Callable[..., list[list[Hypothesis]]]
             if config.sampling:
                 # A sample depends on the seed and its own source, not on the rest of the batch.
                 generators = [
                     [Random(f"{config.seed} {n} {sources[i]}") for n in range(nbest)] for i in batch
                 ]
-                return sample(
-                    step,
-                    max_lengths,
-                    generators,
-                    config,
-                    bos=BOS,
-                    eos=EOS,
-                    prefixes=starts,
-                    device=device,
-                )
-            return beam_search(
-                step,
-                max_lengths,
-                beam_size=beams,
-                alpha=config.length_penalty,
-                bos=BOS,
-                eos=EOS,
-                nbest=nbest,
-                prefixes=starts,
-                device=device,
-            )
+                find = partial(sample, generators=generators, config=config)
+            else:
+                alpha = config.length_penalty
+                find = partial(beam_search, beam_size=beams, alpha=alpha, nbest=nbest)
+            return find(step, max_lengths, bos=BOS, eos=EOS, prefixes=starts, device=device)
 
         sizes = [(len(source) + 1) * beams for source in sources]
         return map_batches(search, sizes, self._batch_tokens)
