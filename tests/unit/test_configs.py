@@ -59,9 +59,8 @@ def values(config: object, **expected: object) -> None:
 
 def test_the_default_is_the_recipe_of_the_paper() -> None:
     job = train_job()
-    values(job.model, d_model=512, d_ff=2048, num_heads=8, dropout=0.1, norm="post")
-    values(job.model, num_encoder_layers=6, num_decoder_layers=6, positions="sinusoidal")
-    values(job.model, key_size=64, value_size=64)
+    assert job.model == train_job("experiment=table3/base").model
+    values(job.model, norm="post")
     values(job.tokenizer, type="bpe", vocab_size=37000, path=None)
     values(job.schedule, name="noam", warmup_steps=4000)
     values(job.train, batch_tokens=25000, max_steps=100_000, label_smoothing=0.1)
@@ -114,9 +113,8 @@ def test_every_data_set_and_experiment_has_a_run_folder_of_its_own(chosen: str) 
 
 
 def test_tiny_is_the_model_of_wu_et_al() -> None:
-    tiny = train_job("model=tiny").model
-    values(tiny, d_model=128, d_ff=256, num_heads=4, dropout=0.3)
-    values(tiny, num_encoder_layers=4, num_decoder_layers=4)
+    layers = {"num_encoder_layers": 4, "num_decoder_layers": 4}
+    values(train_job("model=tiny").model, d_model=128, d_ff=256, num_heads=4, dropout=0.3, **layers)
 
 
 def test_the_large_batch_of_ott_et_al() -> None:
@@ -132,10 +130,8 @@ def test_the_large_batch_of_ott_et_al() -> None:
 
 def test_transformer_base_v2_of_tensor2tensor() -> None:
     job, base = train_job("experiment=base_v2"), train_job()
-    assert (
-        replace(job.model, norm="post", attention_dropout=0.0, activation_dropout=0.0) == base.model
-    )
-    values(job.model, norm="pre", dropout=0.1, attention_dropout=0.1, activation_dropout=0.1)
+    changes = {"norm": "pre", "attention_dropout": 0.1, "activation_dropout": 0.1}
+    assert job.model == replace(base.model, **changes)
     assert (job.optimizer, job.train) == (base.optimizer, base.train)
     assert job.schedule.name == "inverse_sqrt"
     for step in (1, 4000, 8000, 20_000):  # learning_rate.py: 5000 · 0.002 · 0.2 = 2
@@ -145,10 +141,8 @@ def test_transformer_base_v2_of_tensor2tensor() -> None:
 
 
 def test_the_deep_encoder_and_shallow_decoder_of_kasai_et_al() -> None:
-    deep, base = train_job("model=deep_shallow").model, train_job().model
-    values(deep, num_encoder_layers=12, num_decoder_layers=1)
-    for key in ("d_model", "d_ff", "num_heads", "key_size", "value_size"):
-        assert getattr(deep, key) == getattr(base, key)
+    changes = {"num_encoder_layers": 12, "num_decoder_layers": 1, "norm": "pre"}
+    assert train_job("model=deep_shallow").model == replace(train_job().model, **changes)
 
 
 def test_cleaning_profiles_grow_stricter() -> None:

@@ -63,7 +63,6 @@ def test_as_many_lines_out_as_in(untrained: Path, translated: Translated, name: 
 
 FILES = {
     "in": b"the dog\n" * 5,
-    "utf-16": "\ufeffB\u00e4r\n".encode("utf-16-be"),
     "latin": b"a\n\xe4\n" * 9,
     "aligned": b"a\n" * 5,
     "short": b"a\n" * 4,
@@ -74,7 +73,6 @@ FILES = {
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"input": "utf-16"}, "utf-16 is UTF-16"),
         (
             {"output": "none/out"},
             "output=none/out: cannot write to the folder {here}/none: No such",
@@ -85,7 +83,6 @@ FILES = {
         ({"output": "link", "score": "aligned"}, "output=link would overwrite the file of score"),
         ({"output": "link", "prefix": "aligned"}, "output=link would overwrite the file of pr"),
         ({"prefix": "missing"}, "cannot read missing: No such file or directory"),
-        ({"score": "model"}, "cannot read model: Is a directory"),
         ({"score": "latin"}, "latin, line 2 is not valid UTF-8"),
         ({"score": "short"}, "score=short has 4 line(s), but the input has at least 5: "),
         ({"prefix": "long", "output": "out"}, "prefix=long has 6 line(s), but the input has 5: "),

@@ -48,30 +48,21 @@ def choose(
     monkeypatch.setattr(model_folder.ModelFolder, "load_model", lambda _: network)
     monkeypatch.setattr(request_module, "_pick_device", lambda name: name)
     monkeypatch.setattr(converted_models, "find_or_convert", lambda *_: Path())
-    monkeypatch.setattr(
-        converted_models,
-        "CTranslate2Engine",
-        lambda *_, compute_type, **__: built("ct2", compute_type),
-    )
+    ct2_engine = lambda *_, compute_type, **__: built("ct2", compute_type)  # noqa: E731
+    monkeypatch.setattr(converted_models, "CTranslate2Engine", ct2_engine)
 
     def chosen(
         engine: str = "auto",
         compute_type: str = "auto",
         device: str = "cpu",
         model: ModelConfig = JOB.model,
-        token_scores: bool = False,
         **settings: Any,
     ) -> tuple[str, list[str]]:
-        given = {key: settings.pop(key) for key in ("ensemble", "needs") if key in settings}
+        others = settings.keys() & {"ensemble", "needs", "token_scores"}
+        given = {key: settings.pop(key) for key in others}
+        given |= {"search": settings, "device": device, "compute_type": compute_type}
         model_folder.write_config(tmp_path, replace(JOB, model=model))
-        request = EngineRequest(
-            tmp_path,
-            search=settings,
-            device=device,
-            compute_type=compute_type,
-            token_scores=token_scores,
-            **given,
-        )
+        request = EngineRequest(tmp_path, **given)
         caplog.clear()
         opened = open_engine(engine, request)
         return f"{opened.name} {opened.compute_type}", caplog.messages
