@@ -1,9 +1,14 @@
-"""Files: read so that errors name file and line, written atomically; JSON, checksums and paths."""
+"""Files: read so that errors name file and line, written atomically; JSON, checksums and paths.
+
+An entry of the cache is a folder that takes long to build, named by a hash of everything that it
+depends on.
+"""
 
 import errno
 import glob
 import hashlib
 import json
+import logging
 import os
 import shutil
 import sys
@@ -13,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.errors import InputError, first_line
+from transformer_mt.errors import InputError, first_line, format_os_error
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -85,6 +92,41 @@ def cache_path(setting: str) -> Path:
     if setting.startswith("~/.cache/") and Path(base).is_absolute():
         return Path(base) / setting.removeprefix("~/.cache/")
     return expand_user(setting)
+
+
+def cache_key(*parts: object) -> str:
+    """A short hash of JSON values."""
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def build_once(entry: Path, build: Callable[[Path], None]) -> None:
+    """Builds a cache entry unless it exists; a second process waits and then uses the result.
+
+    Args:
+        entry: Path of the entry, a folder.
+        build: Writes the content of the entry into the folder that it is given, which is renamed
+            when it is complete. If it is interrupted, it starts again.
+
+    Raises:
+        InputError: The entry cannot be built or written.
+    """
+
+    def log_waiting() -> None:
+        log.info("waiting for another process that writes the same cache entry")
+
+    try:
+        if not entry.exists():
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            with locked(entry.with_name(f"{entry.name}.lock"), log_waiting):
+                if not entry.exists():
+                    with new_folder(entry) as unfinished:
+                        build(unfinished)
+    except OSError as error:
+        raise InputError(
+            f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME, "
+            "to a writable folder with enough free space"
+        ) from error
 
 
 @contextmanager
@@ -194,7 +236,7 @@ def output(path: Path) -> Iterator[Path]:
     """
     path = expand_user(path)
     if is_stream(path):  # not resolved: the target of /dev/stdout may have no path
-        with errors_naming(path, path):
+        with errors_naming(path):
             yield path
         return
     with atomic(path.resolve()) as temporary:

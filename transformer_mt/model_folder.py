@@ -17,10 +17,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import schema
-from transformer_mt.data.store import cache
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import cache_path, expand_user, reading, sha256, write_text
+from transformer_mt.files import (
+    build_once,
+    cache_key,
+    cache_path,
+    expand_user,
+    reading,
+    sha256,
+    write_text,
+)
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
 from transformer_mt.run_layout import CONFIG, WEIGHTS
@@ -99,10 +106,10 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         return folder
     names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
     states = [(name, *_identity(folder / name)) for name in names]
-    identity = cache.key(_IMPORT_VERSION, str(folder.resolve()), states)
+    identity = cache_key(_IMPORT_VERSION, str(folder.resolve()), states)
     entry = cache_path(cache_dir) / "imported" / identity
     convert = resolve_name(MARIAN_IMPORT)
-    cache.build_once(entry, lambda to: convert(folder, to, str(reference)))
+    build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
 
 

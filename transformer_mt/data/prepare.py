@@ -22,7 +22,7 @@ from transformer_mt.config.checks import require
 from transformer_mt.data import held_out
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
-from transformer_mt.data.store import cache, token_store
+from transformer_mt.data.store import token_store
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
     EncodeChunk,
@@ -54,7 +54,14 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
-from transformer_mt.files import cache_path, expand_user, read_json, write_json
+from transformer_mt.files import (
+    build_once,
+    cache_key,
+    cache_path,
+    expand_user,
+    read_json,
+    write_json,
+)
 from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)
@@ -144,7 +151,7 @@ def prepare(job: TrainJob) -> Prepared:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
     corpus = _corpus(job, cache_dir, vocabulary, excluded)
     train = Corpus.load(corpus)
-    checksums = {"corpus": train.fingerprint, **{k: cache.key(v) for k, v in sets.items()}}
+    checksums = {"corpus": train.fingerprint, **{k: cache_key(v) for k, v in sets.items()}}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
     valid, test = sets["valid"], sets["test"]
@@ -177,7 +184,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
     of_lengths = ("max_tokens", "max_ratio") if sizes else ()
     filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
-    entry = cache_dir / f"tokenizer-{cache.key(_text(data), filters, settings, sizes)}"
+    entry = cache_dir / f"tokenizer-{cache_key(_text(data), filters, settings, sizes)}"
 
     def build(to: Path) -> None:
         local = replace(data, train=local_sources(data.train, data, cache_dir))
@@ -189,7 +196,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
             _learn_vocabulary(replace(job, data=local), excluded, to)
         write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
 
-    cache.build_once(entry, build)
+    build_once(entry, build)
     content = read_json(entry / _HELD_OUT)
     sets = {part: [Pair(*pair) for pair in pairs] for part, pairs in content.items()}
     files = [given] if given and not missing else vocabulary_files(entry)
@@ -203,13 +210,13 @@ def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozense
     settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append([data.copies, seed])
-    entry = cache_dir / f"corpus-{cache.key(_text(data), token_store.FORMAT, settings)}"
+    entry = cache_dir / f"corpus-{cache_key(_text(data), token_store.FORMAT, settings)}"
 
     def build(to: Path) -> None:
         local = replace(data, train=local_sources(data.train, data, cache_dir))
         _encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
 
-    cache.build_once(entry, build)
+    build_once(entry, build)
     return entry
 
 
@@ -236,7 +243,7 @@ def local_sources(
         if source.kind == "mtdata":
             download = resolve_name(MTDATA)(source, *data.languages(source))
             entry = cache_dir / source.kind / source.name
-            cache.build_once(entry, download.fetch)
+            build_once(entry, download.fetch)
             source = download.files(entry)
         local.append(source)
     return local

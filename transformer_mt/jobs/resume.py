@@ -10,11 +10,10 @@ from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import dotted
 from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.data.store import cache
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.files import read_json, reading
+from transformer_mt.files import cache_key, read_json, reading
 
 _MAY_CHANGE = (
     "run_dir",
@@ -160,7 +159,7 @@ def _refuse_files(run_dir: Path, names: Iterable[str]) -> None:
 
 def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> bool:
     """Whether a run's ``valid`` or ``test`` set had other pairs, as far as its folder records."""
-    return _recorded_checksums(run_dir).get(part) not in (None, cache.key(pairs))
+    return _recorded_checksums(run_dir).get(part) not in (None, cache_key(pairs))
 
 
 def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
