@@ -89,9 +89,16 @@ class BatchPlan:
         by_length = np.argsort(max_lengths[pairs[shuffled]], kind="stable")
         self._slots = _compact(shuffled[by_length])
         """[slots] Position of the slot's pair among the epoch's pairs by their keys."""
-        self._chunks_per_batch, self._boundaries = _cut_into_chunks(
-            tgt_lengths[pairs[self._slots]], batch_tokens, num_updates
-        )
+        lengths = tgt_lengths[pairs[self._slots]]
+        if num_updates is None:
+            fitting = batch_tokens // int(lengths.max())
+            self._chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
+            chunk_tokens = batch_tokens // self._chunks_per_batch
+            self._boundaries = chunk_boundaries(lengths, chunk_tokens)
+        else:
+            self._chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
+            num_chunks = self._chunks_per_batch * num_updates
+            self._boundaries = equal_chunk_boundaries(lengths, num_chunks)
         self.steps_per_epoch = math.ceil((len(self._boundaries) - 1) / self._chunks_per_batch)
         self._epoch = -1
         self._chunks: list[npt.NDArray[Any]] = []
@@ -175,18 +182,6 @@ def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
 
-def _cut_into_chunks(
-    lengths: npt.NDArray[Any], batch_tokens: int, num_updates: int | None
-) -> tuple[int, Indices]:
-    """Number of chunks in a batch, and the chunk boundaries in a row of target lengths."""
-    if num_updates is None:
-        fitting = batch_tokens // int(lengths.max())
-        chunks_per_batch = max(1, min(CHUNKS_PER_BATCH, fitting))
-        return chunks_per_batch, chunk_boundaries(lengths, batch_tokens // chunks_per_batch)
-    chunks_per_batch = min(CHUNKS_PER_BATCH, len(lengths) // num_updates)
-    return chunks_per_batch, equal_chunk_boundaries(lengths, chunks_per_batch * num_updates)
-
-
 def chunk_boundaries(lengths: npt.NDArray[Any], max_tokens: int) -> Indices:
     """Greedy boundaries of consecutive chunks with at most ``max_tokens`` tokens each.
 
@@ -226,9 +221,7 @@ def equal_chunk_boundaries(lengths: npt.NDArray[Any], num_chunks: int) -> Indice
     return np.array([0, *boundaries, len(lengths)], np.int64)
 
 
-def combine_chunks(
-    src_tokens: Indices, rng: np.random.Generator, per_batch: int = CHUNKS_PER_BATCH
-) -> list[Indices]:
+def combine_chunks(src_tokens: Indices, rng: np.random.Generator, per_batch: int) -> list[Indices]:
     """Combines chunks into batches with similar numbers of source tokens, in random order.
 
     Args:
