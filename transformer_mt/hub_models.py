@@ -54,11 +54,11 @@ def resolve(reference: str) -> Path:
     """
     # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
     folder = _fetch(reference, _CONFIGS)
-    is_foreign = is_marian(folder)
-    if not is_foreign and not (folder / CONFIG).exists():
+    is_ours = (folder / CONFIG).exists()
+    if not is_ours and not is_marian(folder):
         raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
     folder = _fetch(reference, FILES)
-    if is_foreign and not (folder / WEIGHTS).exists():
+    if not is_ours and not (folder / WEIGHTS).exists():
         folder = _fetch(reference, [PICKLE])
     return folder
 
@@ -91,7 +91,7 @@ def _fetch(reference: str, names: list[str]) -> Path:
 def is_marian(folder: Path) -> bool:
     """Whether a folder holds a MarianMT model of Hugging Face transformers."""
     path = folder / CONFIG_JSON
-    if (folder / CONFIG).exists() or not path.exists():
+    if not path.exists():
         return False
     with reading(path):
         kind = read_json(path, {}).get("model_type")

@@ -102,7 +102,7 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = resolve(str(reference))
     else:
         folder = expand_user(reference)
-    if not is_marian(folder):
+    if (folder / CONFIG).exists() or not is_marian(folder):
         return folder
     names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
     states = [(name, *_identity(folder / name)) for name in names]
