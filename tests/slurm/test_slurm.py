@@ -78,23 +78,14 @@ def wait_for_checkpoint(corpus: Path, name: str) -> None:
     wait_until(lambda: checkpoints(corpus / name), TIMEOUT)
 
 
-def check_same(run_dir: Path, undisturbed: Path) -> None:
-    """Asserts the same model and scores, bit for bit."""
-    for name in ("model.safetensors", "test.json"):
-        assert (run_dir / name).read_bytes() == (undisturbed / name).read_bytes()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(corpus: Path, cluster: Path) -> Path:
+def test_requeued_before_its_time_limit(corpus: Path) -> None:
+    """To the same model and scores, bit for bit, as without a break."""
     job = submit(corpus, "undisturbed", *LONGER)
     assert end(job) == ("COMPLETED", 0, 0), log(corpus, job)
     (start,) = json.loads((corpus / "undisturbed/run.json").read_text())["starts"]
     assert start["ranks"] == 2
     assert "BLEU" in log(corpus, job)
-    return corpus / "undisturbed"
 
-
-def test_requeued_before_its_time_limit(corpus: Path, undisturbed: Path) -> None:
     job = submit(corpus, "requeued", *LONGER)
     wait_for_checkpoint(corpus, "requeued")
     run("scancel", "--batch", "--signal=USR1", job)  # as Slurm does by --signal=B:USR1@120
@@ -103,7 +94,9 @@ def test_requeued_before_its_time_limit(corpus: Path, undisturbed: Path) -> None
     stopped = re.search(r"resuming after update (\d+)", log(corpus, job))
     assert stopped
     assert int(stopped[1]) % 20 > 0  # a checkpoint of its own
-    check_same(corpus / "requeued", undisturbed)
+    for name in ("model.safetensors", "test.json"):
+        requeued, undisturbed = (corpus / run / name for run in ("requeued", "undisturbed"))
+        assert requeued.read_bytes() == undisturbed.read_bytes()
 
 
 def test_scancel_leaves_a_checkpoint(corpus: Path) -> None:

@@ -7,14 +7,9 @@ import pytest
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **errors: BaseException) -> Mock:
-    """Makes a mock the package that is imported, until the end of the test.
+    """Makes a mock the package that is imported; its ``init.return_value`` is the run.
 
-    Args:
-        monkeypatch: The test's.
-        errors: What ``init``, ``log`` or ``finish`` raises.
-
-    Returns:
-        The package; ``init.return_value`` is the run.
+    ``init``, ``log`` or ``finish`` raises the error of its name.
     """
     package = Mock(Table=lambda columns, data: {"table": data})
     package.__spec__ = Mock()

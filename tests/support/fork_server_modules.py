@@ -1,4 +1,4 @@
-"""What the server imports before it forks commands; see ``fork_server``."""
+"""What the server imports before it forks commands; see ``training_runs``."""
 
 from importlib import import_module
 

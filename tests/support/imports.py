@@ -7,9 +7,7 @@ from collections.abc import Iterator
 def imported_names(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything imported; ``from a import b`` gives ``a.b``.
 
-    Args:
-        tree: The parsed text.
-        package: Dotted name of the package that it is in, for relative imports.
+    The dotted name of the package that the text is in is needed for relative imports.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -110,11 +110,7 @@ def generate(
 ) -> list[list[int]]:
     """The translations of ``generate`` without a length penalty, less the end symbol.
 
-    Args:
-        model: A model of ``random_model``.
-        sources: Token ids with the end symbol.
-        beam_size: Number of beams.
-        new_tokens: Maximum number of tokens, end symbol included.
+    Sources have the end symbol, which also counts as one of the new tokens.
     """
     pad, longest = model.config.pad_token_id, max(map(len, sources))
     ids = torch.tensor([[*source, *[pad] * (longest - len(source))] for source in sources])

@@ -32,13 +32,7 @@ def options_of_others(**options: Any) -> Iterator[None]:
 
 
 def small_tokenizer(path: Path, text: Sequence[str] = (), **config: object) -> Tokenizer:
-    """A tokenizer trained on a text (default: ``random_lines``) and saved as ``path``.
-
-    Args:
-        path: File to write.
-        text: Lines to train on.
-        config: Fields of ``TokenizerConfig``; 290 pieces by default.
-    """
+    """A tokenizer of 290 pieces, trained on a text (default: ``random_lines``), as a file."""
     settings = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
     path.write_bytes(train_tokenizer(text or random_lines(), settings))
     return Tokenizer(path)

@@ -1,6 +1,7 @@
 """Tiny training runs: a corpus, the settings, processes that run them, and what they record."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -9,13 +10,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from multiprocessing.context import ForkServerProcess
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from support import fork_server
 from transformer_mt.cli.main import main
 
 BIN = Path(sys.executable).parent
@@ -59,6 +61,20 @@ ON_RANKS = [
     "decode.max_extra_tokens=2",
 ]
 """Further settings of runs that several ranks share."""
+
+
+def fork_server() -> ForkServerContext:
+    """The context whose processes are forked from a server that has imported PyTorch and fonts.
+
+    A forked command is a process of its own, with signals and an exit status, and saves the seconds
+    that these take to load.
+    """
+    found = multiprocessing.get_context("forkserver")
+    found.set_forkserver_preload(["support.fork_server_modules"])
+    with pytest.MonkeyPatch.context() as patch:  # Python 3.11 does not pass sys.path to it
+        patch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        forkserver.ensure_running()
+    return found
 
 
 def _serve(
@@ -106,7 +122,7 @@ class Running:
         for name in ("out", "err"):
             (out / name).touch()
         self._out = out
-        self.process: ForkServerProcess = fork_server.context().Process(
+        self.process: ForkServerProcess = fork_server().Process(
             target=_serve, args=(command, argv, out, cwd or Path.cwd(), stdin, env)
         )
         self.process.start()

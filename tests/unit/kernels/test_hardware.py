@@ -13,31 +13,28 @@ from transformer_mt.kernels import hardware
 
 CPU = torch.device("cpu")
 
-PROCESSORS = {
-    "Zen 3": ("AuthenticAMD", "avx2"),
-    "Zen 4": ("AuthenticAMD", "avx2 avx512f avx512_bf16"),
-    "Xeon": ("GenuineIntel", "avx2 avx512f avx512_bf16"),
-    "Xeon with AMX": ("GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16 amx_tile"),
-    "ARM": ("", ""),
-}
-
 
 @pytest.mark.parametrize(
-    ("name", "precision", "is_zen_4"),
+    ("name", "vendor", "flags", "precision", "is_zen_4"),
     [
-        ("Zen 3", "fp32", False),
-        ("Zen 4", "bf16", True),
-        ("Xeon", "fp32", False),
-        ("Xeon with AMX", "bf16", False),
-        ("ARM", "fp32", False),
+        ("Zen 3", "AuthenticAMD", "avx2", "fp32", False),
+        ("Zen 4", "AuthenticAMD", "avx2 avx512f avx512_bf16", "bf16", True),
+        ("Xeon", "GenuineIntel", "avx2 avx512f avx512_bf16", "fp32", False),
+        ("Xeon with AMX", "GenuineIntel", "avx2 avx512f avx512_bf16 amx_bf16", "bf16", False),
+        ("ARM", "", "", "fp32", False),
     ],
 )
 def test_the_processor_decides_the_precision_of_training(
-    name: str, precision: str, is_zen_4: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    vendor: str,
+    flags: str,
+    precision: str,
+    is_zen_4: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hardware, "_CPU_INFO", tmp_path / "cpuinfo")
     hardware.is_amd_with_avx512.cache_clear()
-    vendor, flags = PROCESSORS[name]
     if vendor:
         (tmp_path / "cpuinfo").write_text(
             f"vendor_id\t: {vendor}\nmodel name\t: {name}\nflags\t\t: {flags}\n"

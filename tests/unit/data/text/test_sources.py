@@ -192,14 +192,6 @@ def test_a_single_split_that_was_saved_to_disk(hub_cache: Path) -> None:
         assert pairs(replace(source, split=f"{split}[:1]")) == HELLO[:1]
 
 
-def test_code_in_a_hub_folder_is_not_run(hub_cache: Path) -> None:
-    code = hub_cache / "code"
-    code.mkdir()
-    write(code / "code.py", f"open({str(hub_cache / 'ran')!r}, 'w')")
-    assert "scripts are no longer" in error_of(SourceConfig(hub=str(code), split="train"))
-    assert not (hub_cache / "ran").exists()
-
-
 def mirrored(mirror: Path) -> DataConfig:
     part = [SourceConfig(hub="wmt/wmt14", config="de-en", split="test", revision="v1")]
     return DataConfig(src_lang="en", tgt_lang="de", train=part, valid=part, mirror=str(mirror))
