@@ -1,4 +1,4 @@
-"""Architecture: imports point down without circles, and are at the top of a file.
+"""Architecture: imports point down without circles, at the top of a file, to declared packages.
 
 Every rule is a function from source text to violations, so that it is tested on text that breaks
 it before it is trusted on the package.
@@ -8,14 +8,17 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import packages_distributions
 from os.path import commonprefix
 from pathlib import Path
 
 import pytest
-from support.imports import imported_names
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from support.paths import ROOT
 
 import transformer_mt
@@ -48,6 +51,20 @@ OF_CONTRIB = {"jinja2", "matplotlib", "sentencex"}
 """Packages that only features of contrib need, so that nobody else waits for them."""
 
 Violations = Iterator[tuple[int, str]]
+
+
+def imported_names(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything imported; ``from a import b`` gives ``a.b``.
+
+    The dotted name of the package that the text is in is needed for relative imports.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: -(node.level - 1) or None] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
 
 
 def within(name: str, parent: str) -> bool:
@@ -239,3 +256,27 @@ def test_nothing_is_made_of_the_names_in_a_file() -> None:
     files = [*SOURCES, *(ROOT / "configs").rglob("*.yaml")]
     unsafe = re.compile(r"\b_target_\b|allow_pickle")
     assert not [path for path in files if unsafe.search(path.read_text("utf-8"))]
+
+
+@pytest.mark.parametrize(("folder", "group"), [("transformer_mt", []), ("tests", ["test"])])
+def test_imported_packages_are_declared(folder: str, group: list[str]) -> None:
+    """A package that is installed only because another needs it may be missing tomorrow."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, groups = pyproject["project"], pyproject["dependency-groups"]
+    entries = sum(project["optional-dependencies"].values(), project["dependencies"])
+    entries += [entry for name in group for entry in groups[name]]
+    declared = {canonicalize_name(Requirement(entry).name) for entry in entries}
+    trees = [parsed(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")]
+    found = {name.partition(".")[0] for tree in trees for _, name in imported_names(tree)} - {""}
+    # Only PyTorch's builds for GPUs have Triton, and install the version that they need.
+    own = {"transformer_mt", "triton"}
+    if folder == "tests":  # which import each other and scripts by their names
+        own |= {path.stem for ours in ("scripts", "tests") for path in (ROOT / ours).rglob("*")}
+    distributions = packages_distributions()
+    undeclared = {
+        name
+        for name in found - sys.stdlib_module_names - own
+        if declared.isdisjoint(map(canonicalize_name, distributions.get(name, [name])))
+    }
+    assert {"torch", "numpy", "hydra"} <= found
+    assert undeclared == set()
