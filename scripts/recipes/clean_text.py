@@ -39,7 +39,7 @@ from transformer_mt.data.subwords.tokenizer import (
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag
-from transformer_mt.jobs.line_processor import check_outputs
+from transformer_mt.jobs.line_processor import check_output
 
 
 def clean_text() -> None:
@@ -53,10 +53,10 @@ def clean_text() -> None:
     outputs = [options.output] if options.source is None else [options.source, options.output]
     targets = [files.expand_user(output).resolve() for output in outputs]
     sources = (*job.data.train, *job.data.valid, *job.data.test)
-    check_outputs(
-        {"OUTPUT": options.output, "--source": options.source},
-        [("the data", path) for source in sources for path in source.paths.values()],
-    )
+    inputs = [("the data", path) for source in sources for path in source.paths.values()]
+    check_output("OUTPUT", options.output, inputs)
+    if options.source is not None:
+        check_output("--source", options.source, [*inputs, ("OUTPUT", options.output)])
     folder = model_folder.locate(options.model, job.cache_dir)
     vocabulary = vocabulary_files(folder)
     cache_dir = files.cache_path(job.cache_dir).resolve()

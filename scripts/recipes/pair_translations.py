@@ -24,7 +24,7 @@ from transformer_mt.data.subwords.tokenizer import one_line
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.sources import read_aligned
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.jobs.line_processor import check_outputs
+from transformer_mt.jobs.line_processor import check_output
 
 
 class Candidate(NamedTuple):
@@ -56,8 +56,8 @@ def pair_translations() -> None:
     if options.closest_to:
         pairs = closest(pairs, options.closest_to)
     target = files.expand_user(options.output).resolve()
-    inputs = {"LINES": options.lines, "TRANSLATIONS": options.translations}
-    check_outputs({"OUTPUT": options.output}, [(k, Path(v)) for k, v in inputs.items()])
+    inputs = [("LINES", options.lines), ("TRANSLATIONS", options.translations)]
+    check_output("OUTPUT", options.output, inputs)
     lines, scores = 0, array("d")
     with TemporaryFile("w+", encoding="utf-8", newline="\n", dir=target.parent) as every:
         for line, candidates in pairs:

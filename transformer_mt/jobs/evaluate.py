@@ -30,7 +30,7 @@ from transformer_mt.evaluation.comparison import (
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
-from transformer_mt.jobs.line_processor import CHUNK_LINES, check_outputs
+from transformer_mt.jobs.line_processor import CHUNK_LINES, check_output
 from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.registries import REPORT, SOURCE_METRICS
@@ -52,10 +52,10 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
             or a metric is not available here. Mistakes are reported before anything is translated.
     """
     asked = job.metrics or []
-    given = {"hypotheses": job.hypotheses, "references": job.references}
-    given["source"] = [] if job.source is None else [job.source]
-    inputs = [(key, files.expand_user(path)) for key, paths in given.items() for path in paths]
-    check_outputs({"report": job.report}, inputs)
+    if job.report is not None:
+        inputs = [("source", job.source), *(("hypotheses", path) for path in job.hypotheses)]
+        inputs += [("references", path) for path in job.references]
+        check_output("report", job.report, inputs)
     if "comet" in asked:
         comet_command()
     request = translator = None

@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -103,9 +103,8 @@ class LineProcessor:
             token_scores=job.format == "jsonl",
         )
         if job.output is not None:
-            given = {key: getattr(job, key) for key in ("input", "prefix", "score")}
-            inputs = [(key, files.expand_user(path)) for key, path in given.items() if path]
-            check_outputs({"output": job.output}, inputs)
+            inputs = [(key, getattr(job, key)) for key in ("input", "prefix", "score")]
+            check_output("output", job.output, inputs)
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
         request.config.check_nbest(job.nbest)
@@ -230,33 +229,28 @@ class LineProcessor:
         )
 
 
-def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[tuple[str, Path]]) -> None:
-    """Refuses an output (setting → path) that cannot be written, before any work is done for it.
+def check_output(key: str, value: str, inputs: Iterable[tuple[str, str | Path | None]]) -> None:
+    """Refuses an output that cannot be written, before any work is done for it.
 
     Args:
-        outputs: Files to write. A pipe or a device, such as /dev/null, is never refused.
-        inputs: Files that must not be overwritten; each is preceded by what it is called in
-            messages.
+        key: The setting that names it.
+        value: Its path. A pipe or a device, such as /dev/null, is never refused.
+        inputs: Settings and the files, if any, that must not be overwritten.
     """
-    taken = [*inputs]
-    for key, value in outputs.items():
-        if value is None:
-            continue
-        path = files.expand_user(value)
-        target = path.resolve()
-        if target.is_dir():
-            raise InputError(f"{key}={value} is a folder: name a file")
-        if files.is_stream(path):
-            continue
-        try:
-            TemporaryFile(dir=target.parent).close()
-        except OSError as error:
+    path = files.expand_user(value)
+    target = path.resolve()
+    if target.is_dir():
+        raise InputError(f"{key}={value} is a folder: name a file")
+    if files.is_stream(path):
+        return
+    try:
+        TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise InputError(
+            f"{key}={value}: cannot write to the folder {target.parent}: {error.strerror}"
+        ) from error
+    for called, other in inputs:
+        if other is not None and files.expand_user(other).resolve() == target:
             raise InputError(
-                f"{key}={value}: cannot write to the folder {target.parent}: {error.strerror}"
-            ) from error
-        for called, other in taken:
-            if target == other.resolve():
-                raise InputError(
-                    f"{key}={value} would overwrite the file of {called}: choose another file"
-                )
-        taken.append((key, path))
+                f"{key}={value} would overwrite the file of {called}: choose another file"
+            )
