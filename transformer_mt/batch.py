@@ -151,24 +151,13 @@ class Packed(_Tensors):
     """Where each sequence begins and ends."""
 
     @classmethod
-    def from_flat(
-        cls,
-        tokens: TokenArray,
-        lengths: Lengths,
-        bucket_sizes: Sequence[int],
-        shapes: Sequence[tuple[int, int]],
-        num_rows: int,
-    ) -> Self:
-        """Packs sequences that are already end to end, in buckets.
-
-        ``tokens`` are all token ids; the other arguments are those of ``Buckets.from_lengths``.
-        Tokens and positions of padding are 0.
-        """
-        padding = (0, num_rows - len(tokens))
+    def from_flat(cls, tokens: TokenArray, lengths: Lengths, buckets: Buckets) -> Self:
+        """Packs sequences that are already end to end; tokens and positions of padding are 0."""
+        padding = (0, len(buckets.unpad_indices) - len(tokens))
         return cls(
             torch.from_numpy(np.pad(tokens.astype(np.int64), padding)),
             torch.from_numpy(np.pad(position_ids(lengths), padding)),
-            Buckets.from_lengths(lengths, bucket_sizes, shapes, num_rows),
+            buckets,
         )
 
     @classmethod
@@ -176,7 +165,8 @@ class Packed(_Tensors):
         """Packs sequences as one bucket."""
         lengths, tokens = np.array(list(map(len, sequences))), np.concatenate(sequences)
         shape = len(lengths), int(lengths.max())
-        return cls.from_flat(tokens, lengths, shape[:1], [shape], len(tokens))
+        buckets = Buckets.from_lengths(lengths, shape[:1], [shape], len(tokens))
+        return cls.from_flat(tokens, lengths, buckets)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from twin import Twin, by_layer, counterpart, padded, sequences
 
-from transformer_mt.batch import Batch, Packed
+from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels import dropout, packed_attention
@@ -31,7 +31,9 @@ def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
         lengths = np.array([n for group in groups for n in group])
         tokens = rng.integers(VOCABULARY, size=lengths.sum())
         shapes = [(len(group), max(group)) for group in groups]
-        return Packed.from_flat(tokens, lengths, [n for n, _ in shapes], shapes, len(tokens))
+        sizes = [n for n, _ in shapes]
+        buckets = Buckets.from_lengths(lengths, sizes, shapes, len(tokens))
+        return Packed.from_flat(tokens, lengths, buckets)
 
     return Batch(side(src), target := side(tgt), target.tokens)
 

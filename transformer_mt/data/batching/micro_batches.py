@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, Lengths, Packed
+from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, Lengths, Packed
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
@@ -87,12 +87,13 @@ def collate(store: TokenStore, pairs: Indices) -> Batch:
     shapes = list(zip(sequences, longest.tolist(), strict=True))
     (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
     src_rows, tgt_rows = padded_sizes(np.array([len(src), len(tgt)]), steps=16).tolist()
+    src_buckets = Buckets.from_lengths(src_lengths, sizes, shapes, src_rows)
+    tgt_buckets = Buckets.from_lengths(tgt_lengths, sizes, shapes, tgt_rows)
     tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
     tgt_out[: len(tgt)] = tgt
-    tgt_in = shift_right(tgt, tgt_lengths)
     return Batch(
-        src=Packed.from_flat(src, src_lengths, sizes, shapes, src_rows),
-        tgt_in=Packed.from_flat(tgt_in, tgt_lengths, sizes, shapes, tgt_rows),
+        src=Packed.from_flat(src, src_lengths, src_buckets),
+        tgt_in=Packed.from_flat(shift_right(tgt, tgt_lengths), tgt_lengths, tgt_buckets),
         tgt_out=torch.from_numpy(tgt_out),
     )
 
