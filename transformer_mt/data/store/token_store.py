@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -220,11 +220,8 @@ def write_corpus(
         shard_of_next = _random_shards(num_shards)
         for source, pairs in parts:
             shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
-            order = np.argsort(shards, kind="stable")
-            bounds = np.searchsorted(shards[order], np.arange(num_shards + 1)).tolist()
-            by_shard = pairs.select(order)
-            for writer, (start, stop) in zip(writers, pairwise(bounds), strict=True):
-                writer.append(source, by_shard, start, stop)
+            for number, writer in enumerate(writers):
+                writer.append(source, pairs.select(np.flatnonzero(shards == number)))
     max_length = max(writer.max_length for writer in writers)
     for writer in writers:
         writer.finish(max_length)
@@ -259,17 +256,15 @@ class _ShardWriter:
         for name in self._num_tokens:
             self._files[f"{name}.offsets"].write(np.zeros(1, np.int64).tobytes())
 
-    def append(self, source: int, pairs: TokenStore, start: int, stop: int) -> None:
-        """Adds the pairs from ``start`` to ``stop - 1``, which are from one data source."""
+    def append(self, source: int, pairs: TokenStore) -> None:
+        """Adds pairs of one data source."""
         for name, side in (("src", pairs.src), ("tgt", pairs.tgt)):
-            bounds = side.offsets[start : stop + 1]
-            tokens = side.tokens[bounds[0] : bounds[-1]].astype(self._dtype)
-            self._files[f"{name}.tokens"].write(tokens.tobytes())
-            offsets = bounds[1:] - bounds[0] + self._num_tokens[name]
+            self._files[f"{name}.tokens"].write(side.tokens.astype(self._dtype).tobytes())
+            offsets = side.offsets[1:] + self._num_tokens[name]
             self._files[f"{name}.offsets"].write(offsets.tobytes())
-            self._num_tokens[name] += int(bounds[-1] - bounds[0])
-            self.max_length = max(self.max_length, int(np.diff(bounds).max(initial=0)))
-        self._source_sizes[source] += stop - start
+            self._num_tokens[name] += len(side.tokens)
+        self.max_length = max(self.max_length, pairs.max_length)
+        self._source_sizes[source] += len(pairs)
 
     def finish(self, max_length: int) -> None:
         """Writes the header, with the length of the longest sequence of all shards.
