@@ -30,7 +30,7 @@ import shared
 from transformer_mt import compose
 from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
-from transformer_mt.data.cleaning.cleaner import Cleaner
+from transformer_mt.data.cleaning.cleaner import Cleaner, check_lengths
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -145,7 +145,7 @@ def datasets_map(job: TrainJob) -> Figures:
         src_ids, tgt_ids = ([[*ids, EOS] for ids in tokenizer.encode(side)] for side in (src, tgt))
         columns: Figures = {"src": src, "tgt": tgt, "src_ids": src_ids, "tgt_ids": tgt_ids}
         lengths = zip(map(len, src_ids), map(len, tgt_ids), strict=True)
-        good = [cleaner.check_lengths(*each) is None for each in lengths]
+        good = [check_lengths(data.cleaning, *each) is None for each in lengths]
         return {name: [*compress(column, good)] for name, column in columns.items()}
 
     datasets.disable_progress_bars()

@@ -14,10 +14,10 @@ from typing import Any
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import DataConfig, SourceConfig
-from transformer_mt.data.cleaning.cleaner import Cleaner, cleaners
+from transformer_mt.data.cleaning.cleaner import Cleaner, check_lengths, cleaners
 from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.store.encode import read_chunks
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
@@ -82,15 +82,15 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
 
     No two of them share a side.
     """
-    normalizer, cleaner, taken = Normalizer.of(data), Cleaner(data), set[int]()
+    normalizer, taken = Normalizer.of(data), set[int]()
     chosen: dict[str, list[Pair]] = {}
     for part, size in sizes(data).items():
         chosen[part] = []
         encoded = tokenizer.encode_pairs(candidates[part], normalizer)
         for pair, (src, tgt) in zip(candidates[part], encoded, strict=True):
             hashes = side_hashes([pair], data, tokenizer.tags)
-            num_tags = tokenizer.num_tags(src)
-            too_long = cleaner.check_lengths(len([*src, EOS]), len([*tgt, EOS]), num_tags)
+            lengths = len(src) + 1, len(tgt) + 1  # with end symbols
+            too_long = check_lengths(data.cleaning, *lengths, tokenizer.num_tags(src))
             if hashes.isdisjoint(taken) and not too_long:
                 chosen[part].append(pair)
                 taken |= hashes

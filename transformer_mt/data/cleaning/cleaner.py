@@ -1,7 +1,7 @@
 """Cleaning of the training data: applies the filters, and reports what each dropped.
 
 A pair meets the filters of text first (``Cleaner.clean``), those of length once it is encoded
-(``Cleaner.check_lengths``), and then the one that finds duplicates by their hashes.
+(``check_lengths``), and then the one that finds duplicates by their hashes.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class Cleaner:
         tags: Collection[str] = (),
         held_out: Container[int] = frozenset(),
     ):
-        self._config = config = data.cleaning
+        config = data.cleaning
         src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._tags = tags
@@ -108,17 +108,20 @@ class Cleaner:
     def _normalize(self, pair: Pair) -> Pair:
         return Pair(self._normalizer.src(pair.src), self._normalizer.tgt(pair.tgt))
 
-    def check_lengths(self, num_src: int, num_tgt: int, num_tags: int = 0) -> str | None:
-        """Name of the first filter that drops a pair by its numbers of subwords, or None.
 
-        Both numbers include the end symbol, and that of the source its tags, which do not count
-        for the ratio.
-        """
-        if max(num_src, num_tgt) > self._config.max_tokens:
-            return "length"
-        shorter, longer = sorted((num_src - num_tags, num_tgt))
-        limit = (self._config.max_ratio or inf) * shorter + _RATIO_SLACK
-        return "length_ratio" if longer > limit else None
+def check_lengths(
+    config: CleaningConfig, num_src: int, num_tgt: int, num_tags: int = 0
+) -> str | None:
+    """Name of the first filter that drops a pair by its numbers of subwords, or None.
+
+    Both numbers include the end symbol, and that of the source its tags, which do not count for the
+    ratio.
+    """
+    if max(num_src, num_tgt) > config.max_tokens:
+        return "length"
+    shorter, longer = sorted((num_src - num_tags, num_tgt))
+    limit = (config.max_ratio or inf) * shorter + _RATIO_SLACK
+    return "length_ratio" if longer > limit else None
 
 
 def _either_side(src_test: SideFilter, tgt_test: SideFilter) -> PairFilter:

@@ -233,7 +233,7 @@ class Filter:
     """Registration of a filter.
 
     A filter tests one ``side`` or the text of ``both``. Those without such a test compare hashes
-    with the validation and test set, encoded lengths (``Cleaner.check_lengths``), or hashes with
+    with the validation and test set, encoded lengths (``check_lengths``), or hashes with
     earlier pairs (``find_first``).
     """
 

@@ -17,7 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
-from transformer_mt.data.cleaning.cleaner import CleanedPair, Cleaner, CleaningReport, cleaners
+from transformer_mt.data.cleaning.cleaner import (
+    CleanedPair,
+    Cleaner,
+    CleaningReport,
+    check_lengths,
+    cleaners,
+)
 from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type
 from transformer_mt.data.store.workers import map_ordered
@@ -138,7 +144,7 @@ class EncodeChunk:
             pair, src, tgt = cleaner.clean(line), list[int](), list[int]()
             if (reason := pair.dropped_by) is None:
                 src, tgt = self._encode(pair.tag, pair.text)
-                reason = cleaner.check_lengths(len(src), len(tgt), bool(pair.tag))
+                reason = check_lengths(self.data.cleaning, len(src), len(tgt), bool(pair.tag))
             if reason is None:
                 kept.append(KeptPair(row, pair, src, tgt))
             else:

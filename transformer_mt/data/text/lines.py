@@ -16,11 +16,7 @@ from typing import Any, BinaryIO, cast
 from transformer_mt.errors import InputError
 from transformer_mt.files import expand_user, reading
 
-_OPENERS: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open,
-    ".xz": lzma.open,
-    ".bz2": bz2.open,
-}
+_OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 COMPRESSED = (*_OPENERS, ".zst")
 """Suffixes of the compressed files that are decompressed while they are read."""
 

@@ -6,7 +6,13 @@ from dataclasses import fields
 import pytest
 
 from transformer_mt.config import CleaningConfig, DataConfig
-from transformer_mt.data.cleaning.cleaner import EXAMPLES, Cleaner, CleaningReport, report_table
+from transformer_mt.data.cleaning.cleaner import (
+    EXAMPLES,
+    Cleaner,
+    CleaningReport,
+    check_lengths,
+    report_table,
+)
 from transformer_mt.data.cleaning.filters import FILTERS, active_filters
 from transformer_mt.data.text.sources import Pair
 
@@ -61,9 +67,10 @@ def test_each_side_is_tested_for_its_own_language() -> None:
 
 
 def test_default_settings_drop_only_empty_and_long_pairs() -> None:
-    plain = cleaner_of(CleaningConfig(max_tokens=10))
+    config = CleaningConfig(max_tokens=10)
+    plain = cleaner_of(config)
     assert [name for name, pair in BAD.items() if dropped_by(plain, *pair)] == ["empty"]
-    assert plain.check_lengths(10, 1) is None
+    assert check_lengths(config, 10, 1) is None
     assert [f.name for f in active_filters(CleaningConfig())] == ["empty", "length"]
 
 
@@ -79,9 +86,9 @@ def test_default_settings_drop_only_empty_and_long_pairs() -> None:
 )
 def test_lengths(lengths: tuple[int, int], expected: str | None) -> None:
     """longer ≤ 2.5 · shorter + 5, whichever side is the longer; no side has more than 105."""
-    judge = cleaner_of(CleaningConfig(max_tokens=105, max_ratio=2.5))
-    assert judge.check_lengths(*lengths) == expected
-    assert judge.check_lengths(*lengths[::-1]) == expected
+    config = CleaningConfig(max_tokens=105, max_ratio=2.5)
+    assert check_lengths(config, *lengths) == expected
+    assert check_lengths(config, *lengths[::-1]) == expected
 
 
 def test_report_counts_and_shows_the_first_examples() -> None:
