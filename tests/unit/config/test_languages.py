@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer_mt.config.languages import base_language, foreign_letter, is_variant, language_name
+from transformer_mt.config.languages import base_language, is_variant
 
 
 def test_base_language() -> None:
@@ -35,27 +35,3 @@ def test_base_language() -> None:
 )
 def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
     assert is_variant(code, lang) is expected
-
-
-def test_english_names() -> None:
-    names = {"de": "German", "deu": "German", "pt_BR": "Portuguese (BR)", "xx-YY": "xx-YY"}
-    names["zho_Hans"] = "Chinese (Hans)"
-    assert {code: language_name(code) for code in names} == names
-
-
-def test_letters_of_other_scripts() -> None:
-    pattern = foreign_letter("rus_Cyrl")
-    assert pattern is not None
-    assert pattern.findall("да, Yes") == ["Y", "e", "s"]
-    text = "Aя漢ひ한ع"
-    for lang, foreign in (
-        ("sr", "漢ひ한ع"),
-        ("jpn", "Aя한ع"),
-        ("ko_KR", "Aяひع"),
-        ("zh", "Aяひ한ع"),
-    ):
-        pattern = foreign_letter(lang)
-        assert pattern is not None
-        assert "".join(pattern.findall(text)) == foreign
-    assert foreign_letter("qaa") is None
-    assert foreign_letter("mul") is None
