@@ -135,12 +135,12 @@ def test_finished_run_with_new_search_and_card_settings_is_only_scored_again(
     assert out == scores
 
 
-def test_a_killed_run_on_copies_in_shards_resumes_exactly(
+def test_a_killed_run_on_shards_resumes_exactly(
     finished: Path, tmp_path: Path, train: Start
 ) -> None:
-    """Of weighted data, with noise; runs on a single plain copy are killed in robustness/."""
+    """Of weighted data, with noise; runs on plain data in one shard are killed in robustness/."""
     write_corpus(tmp_path, pairs=150)
-    more = ["augment=standard", "data.copies=2", "data.weights=[1.5]"]
+    more = ["augment=standard", "data.weights=[1.5]"]
     more += ["data.shard_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
     more += ["train.max_steps=24", "train.validate_every=24"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"

@@ -40,7 +40,7 @@ def files(folder: Path, *names: str) -> list[bytes]:
 
 def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     more = ["tokenizer.joint=false", "model.tied_embeddings=decoder", "tokenizer.vocab_size=290"]
-    more += ["augment=standard", "data.copies=2"]
+    more.append("augment=standard")
     whole = run(corpus, "whole", *more)
     opened = ModelFolder(whole)
     tokenizer, job = opened.tokenizer, opened.trained

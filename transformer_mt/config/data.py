@@ -87,9 +87,6 @@ class DataConfig(Checked, prefix="data."):
     vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals and 5%
     in title case, leaves out the final marks of 20%, and adds typing errors, other quotes or blanks
     to 5% of the sources each."""
-    copies: int = number(1, at_least=1, at_most=1000)
-    """Encode the training data this many times, each with its own noise (``augment``). An epoch is
-    one pass over all copies."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes

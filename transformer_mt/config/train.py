@@ -194,11 +194,6 @@ class TrainJob(Checked):
             f"train.init_from={self.train.init_from} has embeddings: leave out "
             "train.initial_embeddings",
         )
-        require(
-            self.data.copies == 1 or self.data.augment != "none",
-            f"data.copies={self.data.copies} would be equal copies: set augment=standard, or leave "
-            "it out",
-        )
         for key in ("run_dir", "cache_dir"):
             require(bool(getattr(self, key)), f"{key} is empty: set it to a folder")
         limits = {"train.max_tokens_per_device": self.train.max_tokens_per_device}

@@ -105,11 +105,6 @@ class Prepared:
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
 
-    @property
-    def num_pairs(self) -> int:
-        """Number of training pairs, whatever the number of copies (``data.copies``)."""
-        return len(self.train) // self.config.copies
-
     @cached_property
     def valid_store(self) -> TokenStore:
         """The validation pairs, normalised and encoded in memory, without cleaning."""
@@ -209,7 +204,7 @@ def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozense
     cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
     settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
     if data.augment != "none":
-        settings.append([data.copies, seed])
+        settings.append(seed)
     entry = cache_dir / f"corpus-{cache_key(_text(data), token_store.FORMAT, settings)}"
 
     def build(to: Path) -> None:
@@ -305,8 +300,8 @@ def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
     vocab_size = Tokenizer.load(task.vocabulary).num_ids
     write_corpus(
         folder,
-        read_encoded(encoded, token_type(vocab_size), data.copies),
-        num_shards=max(1, data.copies * encoded.report.kept // data.shard_pairs),
+        read_encoded(encoded, token_type(vocab_size)),
+        num_shards=max(1, encoded.report.kept // data.shard_pairs),
         vocab_size=vocab_size,
         num_sources=len(data.train),
     )

@@ -223,7 +223,7 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
             "the validation set has no spaces between words, which BLEU relies on: set "
             "train.best_by=chrf, or correct data.tgt_lang"
         )
-    if not job.train.init_from and (text := size_warning(data.num_pairs, parameters)):
+    if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
         warnings.append(text)
     for message in warnings:
         log.warning("warning: %s", message)

@@ -112,21 +112,15 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
     assert built == []
 
 
-def test_copies_depend_on_seed_and_number(job: TrainJob, built: list[str]) -> None:
-    job = changed(job, "data", copies=2, augment="standard")
+def test_noise_depends_on_the_seed(job: TrainJob, built: list[str]) -> None:
+    job = changed(job, "data", augment="standard")
     first = prepare(job)
-    for part, change in (("train", {"seed": 2}), ("data", {"copies": 3})):
-        built.clear()
-        assert prepare(changed(job, part, **change)).corpus != first.corpus
-        assert built == ["_encode_corpus"]
+    built.clear()
+    assert prepare(changed(job, "train", seed=2)).corpus != first.corpus
+    assert built == ["_encode_corpus"]
     built.clear()
     assert prepare(job).corpus == first.corpus
     assert built == []
-
-
-def test_equal_copies_are_refused(job: TrainJob) -> None:
-    with input_error(r"data\.copies=2 .*: set augment=standard, or leave"):
-        changed(job, "data", copies=2)
 
 
 def test_an_existing_vocabulary_is_used_unchanged(

@@ -107,10 +107,7 @@ class EncodedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodeChunk:
-    """Worker task: cleans and encodes a chunk.
-
-    A corpus is encoded ``data.copies`` times, each with noise of its own (``data.augment``). It is
-    cleaned once, without noise.
+    """Worker task: cleans and encodes a chunk. Noise (``data.augment``) follows the cleaning.
 
     Args:
         data: The configuration.
@@ -152,11 +149,8 @@ class EncodeChunk:
         return kept
 
     def content(self, source: int, kept: list[KeptPair]) -> Arrays:
-        """Tokens and lengths of all copies of the kept pairs, one copy after the other."""
-        pairs = [(pair.src, pair.tgt) for pair in kept]
-        if self.data.augment != "none":
-            copies = range(self.data.copies)
-            pairs = [self._noisy(source, copy, pair) for copy in copies for pair in kept]
+        """Tokens and lengths of the kept pairs, some of which have noise."""
+        pairs = [self._with_noise(source, pair) for pair in kept]
         arrays, dtype = Arrays(), token_type(self.tokenizer.num_ids)
         for number, name in enumerate(("src", "tgt")):
             side = Side.from_lists([pair[number] for pair in pairs])
@@ -171,9 +165,9 @@ class EncodeChunk:
         (tgt,) = self.tokenizer.tgt.encode([text.tgt])
         return [*([self.tokenizer.tags[tag]] if tag else []), *src, EOS], [*tgt, EOS]
 
-    def _noisy(self, source: int, copy: int, pair: KeptPair) -> tuple[list[int], list[int]]:
+    def _with_noise(self, source: int, pair: KeptPair) -> tuple[list[int], list[int]]:
         """Ids of a pair with noise, or of the clean pair if noise makes a side too long."""
-        seed = [self.seed, copy, source, pair.row]
+        seed = [self.seed, 0, source, pair.row]  # the 0 keeps the noise of what was measured
         noisy = self._cleaners[source].add_noise(pair.cleaned, seed)
         if noisy is None:
             return pair.src, pair.tgt
@@ -239,10 +233,8 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
 
-def read_encoded(
-    encoded: Encoded, dtype: np.dtype[Any], copies: int
-) -> Iterator[tuple[int, TokenStore]]:
-    """The pairs that ``EncodeChunk`` has encoded, chunk by chunk: data source, and all copies."""
+def read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:
+    """The pairs that ``EncodeChunk`` has encoded, chunk by chunk, after their data source."""
     with ExitStack() as stack:
         tokens, lengths = (
             [
@@ -253,10 +245,9 @@ def read_encoded(
         )
         for source, mask in encoded.chunks:
             src, tgt = (
-                _read_side(*files, dtype, copies * len(mask))
-                for files in zip(tokens, lengths, strict=True)
+                _read_side(*files, dtype, len(mask)) for files in zip(tokens, lengths, strict=True)
             )
-            yield source, TokenStore(src, tgt).select(np.flatnonzero(np.tile(mask, copies)))
+            yield source, TokenStore(src, tgt).select(np.flatnonzero(mask))
 
 
 def _read_side(

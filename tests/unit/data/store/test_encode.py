@@ -1,6 +1,5 @@
 """Copies of the training data, with noise."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,6 @@ def encoder(
     noise: NoiseMix | None,
     *,
     seed: int = 1,
-    copies: int = 1,
     max_tokens: int = 200,
     normalization: str = "none",
 ) -> EncodeChunk:
@@ -46,7 +44,6 @@ def encoder(
         train=[SourceConfig(src="a", tgt="b")],
         cleaning=CleaningConfig(max_tokens=max_tokens),
         normalization=normalization,
-        copies=copies,
         augment="none" if noise is None else "standard",
     )
     task = EncodeChunk(data, vocabulary, seed=seed)
@@ -56,7 +53,7 @@ def encoder(
 
 
 def encode(task: EncodeChunk, lines: list[str], first_row: int = 1) -> TokenStore:
-    """All copies of the pairs of each line with itself, one copy after the other."""
+    """The pairs of each line with itself."""
     arrays = task(Chunk(0, first_row, [Pair(line, line) for line in lines])).arrays
     src, tgt = (
         Side.from_lengths(arrays[f"{side}.tokens"], arrays[f"{side}.lengths"])
@@ -70,16 +67,14 @@ def texts(vocabulary: Path, side: Side) -> list[str]:
     return Tokenizer(vocabulary).decode([row[:-1] for row in rows(side)])
 
 
-def test_noise_is_a_function_of_seed_copy_and_pair(vocabulary: Path) -> None:
-    task = encoder(vocabulary, EVERY, copies=2)
+def test_noise_is_a_function_of_seed_and_pair(vocabulary: Path) -> None:
+    task = encoder(vocabulary, EVERY)
     sources = rows(encode(task, LINES).src)
-    copies = sources[: len(LINES)], sources[len(LINES) :]
     for start in (0, 100, 399):  # whatever the chunks
         alone = rows(encode(task, LINES[start : start + 7], first_row=start + 1).src)
-        assert alone == [row for copy in copies for row in copy[start : start + 7]]
+        assert alone == sources[start : start + 7]
     other = rows(encode(encoder(vocabulary, EVERY, seed=2), LINES).src)
-    for a, b in (copies, (copies[0], other)):
-        assert sum(x != y for x, y in zip(a, b, strict=True)) > len(LINES) / 3
+    assert sum(x != y for x, y in zip(sources, other, strict=True)) > len(LINES) / 3
 
 
 def test_tags_are_not_changed(vocabulary: Path) -> None:
@@ -109,11 +104,11 @@ def test_a_pair_that_would_be_too_long_stays_as_it_is(tmp_path: Path) -> None:
     small_tokenizer(vocabulary, LINES)  # which spells capitals in bytes
     clean = encode(encoder(vocabulary, None), LINES)
     longest = int(clean.src.lengths.max())
-    noise = NoiseMix({"upper_case": 1.0})
-    noisy = encode(encoder(vocabulary, noise, max_tokens=longest, copies=3), LINES)
+    noise = NoiseMix({"upper_case": 0.9})
+    noisy = encode(encoder(vocabulary, noise, max_tokens=longest), LINES)
     assert max(noisy.src.lengths.max(), noisy.tgt.lengths.max()) <= longest
     sides = [
-        [a == b for a, b in zip(rows(found), rows(given) * 3, strict=True)]
+        [a == b for a, b in zip(rows(found), rows(given), strict=True)]
         for found, given in ((noisy.src, clean.src), (noisy.tgt, clean.tgt))
     ]
     assert sides[0] == sides[1]
@@ -135,17 +130,16 @@ def prepared_with(folder: Path, **data: object) -> Prepared:
 
 def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_path: Path) -> None:
     clean = prepared_with(tmp_path)
-    copied = prepared_with(tmp_path, copies=3, augment="standard")
-    assert copied.report == clean.report
-    assert len(copied.train) == 3 * len(clean.train) == 3 * clean.report["kept"]
-    assert copied.num_pairs == clean.num_pairs == len(clean.train)
-    assert copied.train.source_sizes.tolist() == [[len(copied.train)]]
-    targets = [texts(data.tokenizer_model, data.train.sample.tgt) for data in (clean, copied)]
-    assert len(set(targets[0])) == len(targets[0])  # the duplicates are gone, and of each copy
-    plain = [Counter(text.casefold().rstrip(".") for text in side) for side in targets]
-    assert plain[1] == Counter({text: 3 * count for text, count in plain[0].items()})
-    assert (copied.valid, copied.test) == (clean.valid, clean.test)
-    for data in (clean, copied):
+    noisy = prepared_with(tmp_path, augment="standard")
+    assert noisy.report == clean.report
+    assert len(noisy.train) == len(clean.train) == clean.report["kept"]
+    targets = [texts(data.tokenizer_model, data.train.sample.tgt) for data in (clean, noisy)]
+    assert len(set(targets[0])) == len(targets[0])  # the duplicates are gone
+    plain = [[text.casefold().rstrip(".") for text in side] for side in targets]
+    assert targets[0] != targets[1]
+    assert plain[0] == plain[1]
+    assert (noisy.valid, noisy.test) == (clean.valid, clean.test)
+    for data in (clean, noisy):
         for side in (data.valid_store.src, data.valid_store.tgt):
             assert texts(data.tokenizer_model, side) == LINES[:20]
 
