@@ -214,15 +214,9 @@ class Translator:
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         given = zip(lines, starts, strict=True)
         usual = [line if prefix else usual_case(line, self.tokenizer) for line, prefix in given]
-        lines_in_parts: list[list[_Part]] = []
         encoded = self.tokenizer.encode_sources(usual, self.normalizer)
-        for line, ids, prefix in zip(usual, encoded, starts, strict=True):
-            tag = split_tag(line, tags)[0] if (tags := self.tokenizer.tags) else ""
-            if len(ids) > self._max_source_tokens:
-                lines_in_parts.append(self._split(ids, tag, prefix))
-                self.cut_lines += 1
-            else:
-                lines_in_parts.append([_Part(tuple(ids), tag, prefix)] if ids else [])
+        lines_in_parts = list(map(self._parts, usual, encoded, starts))
+        self.cut_lines += sum(len(line_parts) > 1 for line_parts in lines_in_parts)
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(lines_in_parts)))
         sources = [list(part.source) for part in parts]
@@ -275,12 +269,8 @@ class Translator:
         pairs = zip(sources, targets, strict=True)
         encoded = [*self.tokenizer.encode_pairs(pairs, self.normalizer)]
         src, tgt = [ids for ids, _ in encoded], [ids for _, ids in encoded]
-        for line, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
-            if len(ids) > (limit := self.engine.max_tokens):
-                raise InputError(
-                    f"a text of {len(ids)} tokens exceeds the {limit} positions of this model, and "
-                    f"cannot be scored in parts: shorten it, or leave it out: {line[:40]!r}…"
-                )
+        for text, ids in zip([*sources, *targets], [*src, *tgt], strict=True):
+            self._check_length(text, ids)
         scored = []
         for text, ids, terms in zip(targets, tgt, self.engine.score(src, tgt), strict=True):
             log_prob = sum(terms)
@@ -289,8 +279,11 @@ class Translator:
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
-    def _split(self, ids: list[int], tag: str, prefix: str) -> list[_Part]:
-        """The parts of a long line: each has the tag, only the first one the prefix."""
+    def _parts(self, line: str, ids: list[int], prefix: str) -> list[_Part]:
+        """A line, or the parts of a long one: each has the tag, only the first one the prefix."""
+        tag, _ = self.split_tag(line)
+        if len(ids) <= self._max_source_tokens:
+            return [_Part(tuple(ids), tag, prefix)] if ids else []
         tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
         limit = max(1, self._max_source_tokens - len(tag_ids))
         texts = split_long(ids[len(tag_ids) :], limit, self.tokenizer)
@@ -299,19 +292,23 @@ class Translator:
 
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""
-        tokenizer, limit = self.tokenizer.tgt, self.engine.max_tokens
+        tokenizer = self.tokenizer.tgt
         (ids,) = tokenizer.encode([self.normalizer.of_tag(part.tag).tgt(part.prefix)])
         if UNK in ids:
             raise InputError(
                 "a prefix has characters that are not in this model's vocabulary: "
                 f"{tokenizer.decode([ids])[0]!r}"
             )
-        if len(ids) > limit:
-            raise InputError(
-                f"a prefix of {len(ids)} tokens exceeds the {limit} positions of this model: "
-                f"{part.prefix[:40]!r}…"
-            )
+        self._check_length(part.prefix, ids)
         return ids
+
+    def _check_length(self, text: str, ids: list[int]) -> None:
+        """Raises ``InputError`` for a text that is not translated in parts, and is too long."""
+        if len(ids) > (limit := self.engine.max_tokens):
+            raise InputError(
+                f"a text of {len(ids)} tokens exceeds the {limit} positions of this model: shorten "
+                f"it, or leave it out: {text[:40]!r}…"
+            )
 
     def _translation(
         self, tag: str, hypothesis: Hypothesis, alignment: list[Link] | None
