@@ -118,19 +118,6 @@ def test_curves_of_a_run(tmp_path: Path) -> None:
     assert read_records(tmp_path / "nothing") == []
 
 
-def test_changes_word_by_word() -> None:
-    signs = {"same": "=", "only_old": "-", "only_new": "+"}
-
-    def marked(old: str, new: str) -> list[str]:
-        return [signs[change.kind] + change.text for change in changes(old, new)]
-
-    sentences = "der rote Hund bellt laut", "der Hund bellt sehr laut"
-    assert marked(*sentences) == ["=der", "-rote", "=Hund bellt", "+sehr", "=laut"]
-    assert marked("a b", "a c") == ["=a", "-b", "+c"]
-    assert marked("", "a") == ["+a"]
-    assert marked("", "") == []
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_changes_keep_both_texts(seed: int) -> None:
     draw = random.Random(seed)
