@@ -1,5 +1,6 @@
 """Model folders with tiny, untrained models, and jobs that use them."""
 
+import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -87,3 +88,10 @@ def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:
     assert capfd.readouterr() == ("", "")
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+class Payload:
+    """Creates a file in the working directory when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, ("touch HARMED",)

@@ -1,7 +1,6 @@
 """MarianMT folders, as transformers writes them, used like model folders of ours."""
 
 import json
-import os
 import random
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from support import fake_hub, marian_models
 from support.errors import input_error
 from support.fake_hub import read_files
-from support.model_folders import load_folder
+from support.model_folders import Payload, load_folder
 
 from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
@@ -116,13 +115,6 @@ def their_translations(folder: Path, model: Any, lines: list[str], beam_size: in
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     found = marian_models.generate(model, their_ids(folder, lines), beam_size, 25)
     return [tokenizer.decode(best, use_source_tokenizer=False) for best in found]
-
-
-class Payload:
-    """Creates a file in the working directory when it is unpickled."""
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, ("touch HARMED",)
 
 
 @pytest.mark.parametrize("old_format", [False, True])

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-import ctranslate2
 import pytest
 import torch
 from support.models import PLAIN, constant_model, model_that_ends, random_lines
@@ -85,26 +84,6 @@ def test_translations_that_end_equal_pytorch_s(
             expected_scores = pytest.approx(scores[tuple(h.tokens)], abs=1e-3)
             assert (h.log_prob, h.score) == expected_scores
     assert ended > 30 or beam_size == 1
-
-
-@pytest.mark.parametrize("compute_type", ["float32", "int8"])
-def test_log_probabilities_are_those_of_the_library(
-    converted: Converted, tokenizer: Tokenizer, tmp_path: Path, compute_type: str
-) -> None:
-    """Which scores finished translations alike."""
-    model, names = MODELS["post"](), tokenizer.vocabulary
-    sources = tokenizer.encode(random_lines(25, 9))
-    config = DecodeConfig(beam_size=4, length_penalty=1.0)
-    found = converted(model, config, compute_type).search(sources, 4)
-    library = ctranslate2.Translator(str(tmp_path / "0"), compute_type=compute_type)
-    for source, best in zip(sources, found, strict=True):
-        for h in best:
-            if len(h.tokens) == len(source) + 50:
-                continue  # cut off
-            pieces = [[names[i] for i in tokens] for tokens in (source, h.tokens)]
-            (scored,) = library.score_batch(pieces[:1], pieces[1:])
-            assert h.log_prob == pytest.approx(sum(scored.log_probs), abs=2e-3)
-            assert h.score == pytest.approx(h.log_prob * 6 / (6 + len(h.tokens)))
 
 
 def test_batches_and_workers_never_change_a_translation(
