@@ -47,17 +47,11 @@ def test_workers_get_their_arguments_rank_and_threads(tmp_path: Path) -> None:
     assert [(tmp_path / name).read_text() for name in "01"] == ["a=b c 2 0 1", "a=b c 2 1 1"]
 
 
-def test_a_killed_worker_ends_all_with_one_report(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_worker_ends_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(tmp_path, "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)")
     assert stopped.value.code == 1
-    err = capfd.readouterr().err
-    cause = err[err.index("Root Cause") :]
-    assert "rank      : 1 " in cause
-    assert "SIGKILL" in cause
-    assert "Traceback (most recent call last)" not in err
+    assert "Traceback (most recent call last)" not in capfd.readouterr().err
 
 
 def test_a_closed_terminal_stops_nothing_under_nohup(tmp_path: Path) -> None:
