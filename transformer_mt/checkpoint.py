@@ -14,14 +14,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import (
-    atomic,
-    new_folder,
-    read_json,
-    reading,
-    sha256,
-    write_json,
-)
+from transformer_mt.files import atomic, new_folder, read_json, reading, sha256, write_json
 from transformer_mt.run_layout import (
     CHECKPOINT_NAME,
     CHECKPOINT_OPTIMIZER,
@@ -57,20 +50,21 @@ class Checkpoint:
         return int(self.state["step"])
 
 
-Snapshot = dict[str, dict[str, Tensor]]
-"""The tensors of a checkpoint, by file and name."""
+Tensors = dict[str, dict[str, Tensor]]
+"""The tensors of a checkpoint: those of the model, in ``model.safetensors``, and of the optimizer,
+in ``optimizer.safetensors``, by file and name."""
 
 
-def snapshot(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
-    """Copies the weights, and all other tensors that training changes, to CPU memory."""
+def snapshot(live: Tensors) -> Tensors:
+    """Copies all tensors that training changes to CPU memory."""
     return {
         file: {name: tensor.to("cpu", copy=True) for name, tensor in tensors.items()}
-        for file, tensors in _live_tensors(model, optimizer_state).items()
+        for file, tensors in live.items()
     }
 
 
-def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Snapshot) -> Checkpoint:
-    """Writes ``checkpoints/step_…`` atomically: a snapshot, its state with ``step``, checksums."""
+def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Tensors) -> Checkpoint:
+    """Writes ``checkpoints/step_…`` atomically: tensors, their state with ``step``, checksums."""
     path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(state["step"])
     with new_folder(path, replace=True) as unfinished:
         for name, values in tensors.items():
@@ -112,15 +106,14 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     return _verify(path)
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimizer_state: dict[str, Tensor]) -> None:
+def restore(checkpoint: Checkpoint, live: Tensors) -> None:
     """Copies a checkpoint's weights and optimizer state into the live tensors.
 
     Raises:
         InputError: The checkpoint is of a model of a different shape, or of another optimizer.
     """
-    for name, tensors in _live_tensors(model, optimizer_state).items():
-        path = checkpoint.path / name
-        values = read_tensors(path, tensors)
+    for name, tensors in live.items():
+        values = read_tensors(checkpoint.path / name, tensors)
         for key, tensor in tensors.items():
             if key in values:
                 tensor.copy_(values[key])
@@ -171,25 +164,16 @@ def load_weights(model: nn.Module, path: Path) -> None:
     model.load_state_dict(tensors)
 
 
-def _live_tensors(model: nn.Module, optimizer_state: dict[str, Tensor]) -> Snapshot:
-    return {
-        WEIGHTS: model.state_dict(),
-        CHECKPOINT_OPTIMIZER: optimizer_state,
-    }
-
-
 def _check_shapes(targets: Mapping[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
-    expected, found = (
-        {name: tuple(tensor.shape) for name, tensor in each.items()} for each in (targets, tensors)
-    )
-    differ = {name for name, _ in expected.items() ^ found.items()}
-    differ -= {name for name in expected.keys() ^ found.keys() if name.startswith(_LOSS_SCALE)}
-    if differ:
-        name = min(differ)
-        raise InputError(
-            f"{path} does not fit the configuration: {name} has shape "
-            f"{found.get(name)}, expected {expected.get(name)}"
-        )
+    for name in sorted(targets.keys() | tensors.keys()):
+        expected = tuple(targets[name].shape) if name in targets else None
+        found = tuple(tensors[name].shape) if name in tensors else None
+        is_optional = name.startswith(_LOSS_SCALE) and None in (expected, found)
+        if found != expected and not is_optional:
+            raise InputError(
+                f"{path} does not fit the configuration: {name} has shape {found}, "
+                f"expected {expected}"
+            )
 
 
 def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None = None) -> None:

@@ -63,6 +63,12 @@ def write_model(
     ckpt.save_tensors(Transformer(job.model, size).state_dict(), folder / run_layout.WEIGHTS)
 
 
+def save_step(folder: Path, step: int, model: Transformer) -> None:
+    """Writes the weights of a model as a checkpoint of a run."""
+    tensors = {run_layout.WEIGHTS: model.state_dict(), run_layout.CHECKPOINT_OPTIMIZER: {}}
+    ckpt.save_checkpoint(folder, {"step": step}, tensors)
+
+
 def convert(folder: Path) -> None:
     """For CTranslate2: otherwise the first use does so, with a message."""
     find_or_convert(ModelFolder(folder), "float32")

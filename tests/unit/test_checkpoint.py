@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files
 from transformer_mt.errors import InputError
+from transformer_mt.run_layout import CHECKPOINT_OPTIMIZER, WEIGHTS
 
 
 def layer(value: float, size: int = 3) -> nn.Linear:
@@ -24,19 +25,20 @@ def layer(value: float, size: int = 3) -> nn.Linear:
     return made
 
 
-def moment(value: float) -> dict[str, Tensor]:
-    """The state of an optimizer."""
-    return {"weight.exp_avg": torch.full((3, 2), value)}
+def tensors(value: float, **more: Tensor) -> ckpt.Tensors:
+    """The weight of a layer, the state of its optimizer with minus that value, and more of it."""
+    weight = torch.full((3, 2), float(value))
+    return {WEIGHTS: {"weight": weight}, CHECKPOINT_OPTIMIZER: {"weight.exp_avg": -weight, **more}}
 
 
 def save(folder: Path, step: int, **more: Tensor) -> ckpt.Checkpoint:
-    snapshot = ckpt.snapshot(layer(step), moment(-step) | more)
-    return ckpt.save_checkpoint(folder, {"step": step}, snapshot)
+    return ckpt.save_checkpoint(folder, {"step": step}, tensors(step, **more))
 
 
 def test_the_state_of_a_different_optimizer_is_rejected(tmp_path: Path) -> None:
+    saved, live = save(tmp_path, 1), {CHECKPOINT_OPTIMIZER: {"weight.momentum": torch.zeros(3, 2)}}
     with pytest.raises(InputError, match=r"optimizer\.safetensors does not fit .* None"):
-        ckpt.restore(save(tmp_path, 1), layer(0), {"weight.momentum": torch.zeros(3, 2)})
+        ckpt.restore(saved, live)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +50,10 @@ def test_a_run_resumes_in_fp16_and_in_another_precision(
     """As on machines that have a T4 on one day and an L4 on the next."""
     key = "loss_scale.factor"
     saved = save(tmp_path, 1, **({key: torch.tensor(8.0)} if before else {}))
-    model, live = layer(0), moment(0) | ({key: torch.tensor(1.0)} if now else {})
-    ckpt.restore(saved, model, live)
-    assert live.pop(key, 1.0) == scale
-    assert torch.equal(live["weight.exp_avg"], moment(-1)["weight.exp_avg"])
-    assert torch.equal(model.weight, layer(1).weight)
+    live = tensors(0, **({key: torch.tensor(1.0)} if now else {}))
+    ckpt.restore(saved, live)
+    assert live[CHECKPOINT_OPTIMIZER].pop(key, 1.0) == scale
+    torch.testing.assert_close(live, tensors(1), rtol=0, atol=0)
 
 
 def cut(name: str) -> Callable[[Path], object]:
@@ -114,12 +115,13 @@ def test_any_flipped_bit_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_snapshot_does_not_change_with_the_model(tmp_path: Path) -> None:
-    model, state = layer(1), moment(2)
-    taken = ckpt.snapshot(model, state)
-    for tensor in (model.weight.detach(), state["weight.exp_avg"]):
-        tensor.zero_()
+    live = tensors(1)
+    taken = ckpt.snapshot(live)
+    for values in live.values():
+        for tensor in values.values():
+            tensor.zero_()
     saved = ckpt.save_checkpoint(tmp_path, {"step": 1}, taken).path
-    for name, value in (("model", 1), ("optimizer", 2)):
+    for name, value in (("model", 1), ("optimizer", -1)):
         (found,) = load_file(saved / f"{name}.safetensors").values()
         assert torch.equal(found, torch.full((3, 2), float(value)))
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from support.model_folders import Payload, load_folder
+from support.model_folders import Payload, load_folder, save_step
 from support.models import tiny_config
 
 from transformer_mt import checkpoint as ckpt
@@ -59,8 +59,7 @@ def test_weights_are_loaded_from_the_given_step(folder: Path) -> None:
         model = Transformer(MODEL, 280)
         with torch.no_grad():
             model.embedding.weight.fill_(step)
-        tensors = ckpt.snapshot(model, {"moment": torch.zeros(1)})
-        ckpt.save_checkpoint(folder, {"step": step}, tensors)
+        save_step(folder, step, model)
     (folder / "model.safetensors").unlink()  # there is no average yet
     for step in (5, 20):
         model, tokenizer, read = load_folder(folder, step)

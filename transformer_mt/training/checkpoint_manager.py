@@ -1,17 +1,16 @@
 """Checkpoints of a run: restored, written in the background, pruned, made into the final model."""
 
 import logging
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.checkpoint import Checkpoint, Snapshot
+from transformer_mt.checkpoint import Checkpoint, Tensors
 from transformer_mt.config import TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
@@ -32,31 +31,31 @@ class CheckpointManager:
 
     Args:
         job: Run folder, how many checkpoints to keep, and how to make the final model of them.
-        earlier: Valid checkpoints of the run, oldest first; empty on ranks other than the main one.
         world: Ranks that share the run.
 
     Attributes:
+        is_resuming: Whether earlier starts have left a valid checkpoint, on every rank.
         model_steps: Updates whose weights the model in the run folder is made of.
     """
 
-    def __init__(
-        self,
-        job: TrainJob,
-        earlier: Sequence[Checkpoint],
-        world: World,
-    ):
+    def __init__(self, job: TrainJob, world: World):
         self._run_dir, self._config = Path(job.run_dir), job.train
-        self._warmup_steps = job.schedule.warmup_steps
-        self._checkpoints, self._world = list(earlier), world
+        self._warmup_steps, self._world = job.schedule.warmup_steps, world
+        # Oldest first; none on ranks other than the main one.
+        self._checkpoints = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
+        self.is_resuming = world.broadcast_object(bool(self._checkpoints))
         self._thread: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
         self.model_steps: list[int] = []
 
-    def restore(self, model: nn.Module, optimizer_state: dict[str, Tensor]) -> TrainingState:
+    def restore(self, live: Tensors) -> TrainingState:
         """Restores all ranks from the latest checkpoint, if there is one.
 
         The data and the dropout masks need no state: those of an update are functions of its number
         (``BatchPlan``, ``Trainer._step``).
+
+        Args:
+            live: All tensors that training changes (``TrainStep.tensors``).
 
         Returns:
             The training state.
@@ -67,19 +66,18 @@ class CheckpointManager:
         state = TrainingState()
         if self._checkpoints:
             latest = self._checkpoints[-1]
-            ckpt.restore(latest, model, optimizer_state)
+            ckpt.restore(latest, live)
             state = TrainingState.from_json(latest.state)
         elif self._world.is_main and (self._run_dir / run_layout.WEIGHTS).exists():
             raise InputError(
                 f"{self._run_dir} contains a model but no intact checkpoint to resume from: "
                 "choose a different run_dir, or delete that folder"
             )
-        self._world.broadcast([*model.state_dict().values(), *optimizer_state.values()])
+        for tensors in live.values():
+            self._world.broadcast(tensors.values())
         return self._world.broadcast_object(state)
 
-    def save(
-        self, state: TrainingState, model: nn.Module, optimizer_state: dict[str, Tensor]
-    ) -> None:
+    def save(self, state: TrainingState, live: Tensors) -> None:
         """Copies the tensors and starts to write a checkpoint in the background.
 
         Raises:
@@ -88,9 +86,8 @@ class CheckpointManager:
         if not self._world.is_main:
             return
         self.wait()
-        snapshot = ckpt.snapshot(model, optimizer_state)
         self._thread = self._thread or background_thread("checkpoint")
-        self._pending = self._thread.submit(self._save, asdict(state), snapshot)
+        self._pending = self._thread.submit(self._save, asdict(state), ckpt.snapshot(live))
 
     def record_validation(self, state: TrainingState) -> None:
         """Stores the state after the validation of the latest checkpoint in it.
@@ -134,8 +131,8 @@ class CheckpointManager:
         if self._thread:
             self._thread.shutdown()
 
-    def _save(self, state: dict[str, Any], snapshot: Snapshot) -> None:
-        saved = ckpt.save_checkpoint(self._run_dir, state, snapshot)
+    def _save(self, state: dict[str, Any], tensors: Tensors) -> None:
+        saved = ckpt.save_checkpoint(self._run_dir, state, tensors)
         earlier = [c for c in self._checkpoints if c.step < saved.step and c.path.exists()]
         self._checkpoints = [*earlier, saved]
         self._write_model(state["best_step"])

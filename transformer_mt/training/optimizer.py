@@ -48,18 +48,6 @@ def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     return adamw
 
 
-def named_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The live state tensors of an optimizer, as ``<parameter>.<quantity>``.
-
-    Copying the values of a checkpoint into them restores it.
-    """
-    return {
-        f"{name}.{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimizer.state[parameter].items()
-    }
-
-
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5)."""
     return d_model**-0.5 * _warmup_then_decay(step, config.warmup_steps)

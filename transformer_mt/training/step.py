@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from transformer_mt.batch import Batch, CuSeqlens
+from transformer_mt.checkpoint import Tensors
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.products import DTYPES
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.run_layout import CHECKPOINT_OPTIMIZER, WEIGHTS
 from transformer_mt.training.loss import smoothed_cross_entropy
-from transformer_mt.training.optimizer import LossScaler, adam, named_state
+from transformer_mt.training.optimizer import LossScaler, adam
 
 _SUMS = ("loss", "nll", "targets", "skipped")
 
@@ -228,7 +230,14 @@ class TrainStep:
             nll += batch_nll
         return loss, nll
 
-    def state(self) -> dict[str, Tensor]:
-        """State of optimizer and loss scale: the live tensors, by their names in a checkpoint."""
-        state = named_state(self._model, self.optimizer)
-        return state | (self._scaler.state() if self._scaler else {})
+    def tensors(self) -> Tensors:
+        """All tensors that an update changes, by their files and names in a checkpoint.
+
+        Copying the values of a checkpoint into them restores the weights, the state of the
+        optimizer (``<parameter>.<quantity>``), and the loss scale.
+        """
+        state = {} if self._scaler is None else self._scaler.state()
+        for name, parameter in self._model.named_parameters():
+            for key, value in self.optimizer.state[parameter].items():
+                state[f"{name}.{key}"] = value
+        return {WEIGHTS: self._model.state_dict(), CHECKPOINT_OPTIMIZER: state}

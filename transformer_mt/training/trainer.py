@@ -13,7 +13,6 @@ from pkgutil import resolve_name
 import numpy as np
 import torch
 
-from transformer_mt import checkpoint as ckpt
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
 from transformer_mt.data.batching.batch_iterator import BatchIterator, prefetch
@@ -90,10 +89,9 @@ class Trainer:
         self._targets, self._data_seconds = 0, 0.0  # of the updates since the last log line
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
-        earlier = ckpt.valid_checkpoints(self._run_dir) if world.is_main else []
-        resuming = world.broadcast_object(bool(earlier))
+        self.checkpoints = CheckpointManager(job, world)
         self.model = initial_model(
-            job, data.tokenizer, self._train.sample, device, resuming=resuming
+            job, data.tokenizer, self._train.sample, device, resuming=self.checkpoints.is_resuming
         )
         self.precision, compiled = agreed_precision(job, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
@@ -112,8 +110,7 @@ class Trainer:
             compiled=compiled,
         )
         self.criteria = StoppingCriteria(config)
-        self.checkpoints = CheckpointManager(job, earlier, world)
-        self.state = state = self.checkpoints.restore(self.model, self._train_step.state())
+        self.state = state = self.checkpoints.restore(self._train_step.tensors())
         self._sums = MetricSums(self._world, state.totals)
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = self.criteria.needs_validation(state) and state.metrics is None
@@ -270,7 +267,7 @@ class Trainer:
                 step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
         self.state.totals = self._sums.state()
-        self.checkpoints.save(self.state, self.model, self._train_step.state())
+        self.checkpoints.save(self.state, self._train_step.tensors())
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint."""

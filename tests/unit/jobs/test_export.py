@@ -10,7 +10,7 @@ from typing import Any
 
 import ctranslate2
 import pytest
-from support.model_folders import JOB, TEXT, translate_lines, write_model
+from support.model_folders import JOB, TEXT, save_step, translate_lines, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
@@ -80,7 +80,7 @@ def test_a_checkpoint_is_exported_while_training_runs(
 ) -> None:
     write_model(tmp_path / "other", seed=2)
     other = ModelFolder(tmp_path / "other").load_model()
-    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(other, {}))
+    save_step(model, 7, other)
     expected = export(tmp_path / "other", tmp_path / "expected", kind)
     (model / run_layout.WEIGHTS).unlink()
     before = {path: path.is_dir() or path.read_bytes() for path in model.rglob("*")}
@@ -104,7 +104,7 @@ def load(path: Path) -> object:
 
 
 def test_scores_and_card_are_of_the_final_weights(model: Path, tmp_path: Path) -> None:
-    ckpt.save_checkpoint(model, {"step": 7}, ckpt.snapshot(ModelFolder(model).load_model(), {}))
+    save_step(model, 7, ModelFolder(model).load_model())
     for name in (run_layout.TEST_SCORES, run_layout.MODEL_CARD):
         (model / name).write_text("of the final weights")
     assert run_layout.TEST_SCORES in names(export(model, tmp_path / "final"))

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 import torch
 from support.evaluated_models import write_lines
-from support.model_folders import JOB, TEXT, VOCAB_SIZE, error_of, load_folder, write_model
+from support.model_folders import (
+    JOB,
+    TEXT,
+    VOCAB_SIZE,
+    error_of,
+    load_folder,
+    save_step,
+    write_model,
+)
 from support.models import make_translator
 
 from transformer_mt import Translator, run_layout
-from transformer_mt import checkpoint as ckpt
 from transformer_mt.cli import main as commands
 from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
@@ -137,8 +144,7 @@ def with_steps(tmp_path: Path) -> Path:
     write_model(folder)
     for step in (5, 20):
         torch.manual_seed(step)
-        tensors = ckpt.snapshot(Transformer(JOB.model, VOCAB_SIZE), {"moment": torch.zeros(1)})
-        ckpt.save_checkpoint(folder, {"step": step}, tensors)
+        save_step(folder, step, Transformer(JOB.model, VOCAB_SIZE))
     return folder
 
 

@@ -14,33 +14,27 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.model_folders import JOB
-from torch import Tensor, nn
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
+from transformer_mt.run_layout import CHECKPOINT_OPTIMIZER, WEIGHTS
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.progress import TrainingState
 
 
 def manager(folder: Path, warmup: int = 1, **config: Any) -> CheckpointManager:
     """As at the start of a run in this folder, or when it is resumed."""
-    earlier, world = ckpt.valid_checkpoints(folder), World(torch.device("cpu"))
     schedule = replace(JOB.schedule, warmup_steps=warmup)
     job = replace(JOB, run_dir=str(folder), train=TrainConfig(**config), schedule=schedule)
-    return CheckpointManager(job, earlier, world)
+    return CheckpointManager(job, World(torch.device("cpu")))
 
 
-class Tensors(nn.Module):
-    """A model and its optimizer, whose values tell the step."""
-
-    def __init__(self, step: int):
-        super().__init__()
-        self.w = nn.Parameter(torch.full((2, 3), float(step)))
-
-    def state(self) -> dict[str, Tensor]:
-        return {"w.exp_avg": -self.w.detach()}
+def tensors(step: int) -> ckpt.Tensors:
+    """Of a model and its optimizer, whose values tell the step."""
+    w = torch.full((2, 3), float(step))
+    return {WEIGHTS: {"w": w}, CHECKPOINT_OPTIMIZER: {"w.exp_avg": -w}}
 
 
 def at(step: int, best: int = 0) -> TrainingState:
@@ -51,8 +45,7 @@ def at(step: int, best: int = 0) -> TrainingState:
 
 def save(manager: CheckpointManager, *steps: int, best: int = 0) -> None:
     for step in steps:
-        tensors = Tensors(step)
-        manager.save(at(step, best if step > best else 0), tensors, tensors.state())
+        manager.save(at(step, best if step > best else 0), tensors(step))
 
 
 def finished(
@@ -163,7 +156,7 @@ def test_the_best_checkpoint_becomes_the_model_after_its_validation(tmp_path: Pa
 def test_a_model_without_a_checkpoint_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(InputError, match="a model but no intact checkpoint to resume from"):
-        manager(tmp_path).restore(nn.Linear(1, 1), {})
+        manager(tmp_path).restore(tensors(0))
 
 
 def test_training_continues_while_a_checkpoint_is_written(

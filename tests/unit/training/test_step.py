@@ -17,6 +17,7 @@ from transformer_mt.data.batching.micro_batches import micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.run_layout import CHECKPOINT_OPTIMIZER
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.step import MetricSums, StepResult, TrainStep
 
@@ -117,7 +118,7 @@ def test_an_update_with_a_non_finite_gradient_is_skipped(batch: GlobalBatch, val
             result = step(parts, batch.num_targets, 1e-3, seed=0)
             handle.remove()
             finite.append(bool(result.grad_norm.isfinite()))
-        return [*state(model), *step.state().values()], finite
+        return [*state(model), *step.tensors()[CHECKPOINT_OPTIMIZER].values()], finite
 
     expected, _ = trained(None)
     for bad in (0, 2):
@@ -138,7 +139,7 @@ def test_clipping_equals_torch_clip_grad_norm(batch: GlobalBatch) -> None:
         # After one step exp_avg is a tenth of the gradient.
         for name, parameter in plain.named_parameters():
             assert parameter.grad is not None
-            given = step.state()[f"{name}.exp_avg"] / 0.1
+            given = step.tensors()[CHECKPOINT_OPTIMIZER][f"{name}.exp_avg"] / 0.1
             expected = parameter.grad if clip_norm == limit else parameter.grad * (norm / limit)
             torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-9)
 
@@ -158,8 +159,9 @@ def test_gradients_in_half_precision_are_close_and_overflows_are_skipped(
         assert (result.loss.dtype, result.nll.dtype) == (torch.float32, torch.float32)
         losses[precision] = [result.loss.item(), result.nll.item()]
         assert losses[precision] == pytest.approx(losses["fp32"], rel=5e-3)
+        moments = step.tensors()[CHECKPOINT_OPTIMIZER]
         means[precision] = torch.cat(
-            [v.flatten() for name, v in step.state().items() if name.endswith("exp_avg")]
+            [v.flatten() for name, v in moments.items() if name.endswith("exp_avg")]
         )
         expected = 10 * means["fp32"].norm().item()  # not scaled
         assert result.grad_norm.item() == pytest.approx(expected, rel=0.02)
@@ -170,7 +172,7 @@ def test_gradients_in_half_precision_are_close_and_overflows_are_skipped(
         difference = (means["fp32"] - means[precision]).norm() / means["fp32"].norm()
         assert least < difference < most  # rounded, but close
 
-    factor = step.state()["loss_scale.factor"]
+    factor = step.tensors()[CHECKPOINT_OPTIMIZER]["loss_scale.factor"]
     factor.fill_(2.0**24)  # products with it leave fp16's range
     skipped = 0
     while not step(parts, batch.num_targets, 1e-3, seed=0).grad_norm.isfinite():
