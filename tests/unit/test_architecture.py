@@ -122,7 +122,7 @@ WITHOUT_TORCH = [
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
     *("decode.engines.request", "decode.translator"),
-    *("distributed.environment", "evaluation.metrics", "evaluation.source_metrics", "files"),
+    *("distributed", "evaluation.metrics", "evaluation.source_metrics", "files"),
     *("hub_models", "jobs.evaluate", "jobs.translate"),
     *("kernels.hardware", "model_folder", "progress_reporter", "registries"),
 ]

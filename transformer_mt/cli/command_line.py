@@ -18,7 +18,7 @@ from transformer_mt.cli.help import help_text
 from transformer_mt.cli.settings import setting_names
 from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import Command
-from transformer_mt.distributed.environment import is_launched
+from transformer_mt.distributed import is_launched
 from transformer_mt.errors import InputError, UsageError
 from transformer_mt.run_layout import RUN_INFO
 

@@ -2,3 +2,15 @@
 
 A single process is the trivial case: each collective returns its input.
 """
+
+import os
+
+
+def is_launched() -> bool:
+    """Whether torchrun, or a launcher with the same variables, has started this process."""
+    return "WORLD_SIZE" in os.environ
+
+
+def current_rank() -> int:
+    """Rank of this process."""
+    return int(os.environ.get("RANK", 0))

@@ -34,9 +34,8 @@ def torchrun(command: Sequence[str], processes: int) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
     # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     # Under nohup SIGHUP is ignored: closing the terminal must not stop the run.
-    forwarded = [n.name for n, handler in handlers.items() if handler != signal.SIG_IGN]
+    forwarded = [n.name for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
     options = [f"--nproc-per-node={processes}", f"--signals-to-handle={','.join(forwarded)}"]
     try:
         main(["--standalone", "--local-addr=localhost", *options, *command])
@@ -45,6 +44,3 @@ def torchrun(command: Sequence[str], processes: int) -> None:
         raise SystemExit(1) from None
     except SignalException as stopped:
         raise SystemExit(128 + stopped.sigval) from None
-    finally:  # torchrun has replaced them
-        for number, handler in handlers.items():
-            signal.signal(number, handler)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config.checks import choice
-from transformer_mt.distributed.environment import current_rank, num_ranks
+from transformer_mt.distributed import current_rank
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
@@ -166,7 +166,7 @@ def join(device: torch.device) -> Iterator[World]:
     default_threads = torch.get_num_threads()
     hardware.limit_threads(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     try:
-        if num_ranks() == 1:
+        if (ranks := int(os.environ.get("WORLD_SIZE", 1))) == 1:
             yield World(device)
             return
         launcher = os.getppid()  # before it may end unnoticed: it serves the store of the ranks
@@ -183,7 +183,7 @@ def join(device: torch.device) -> Iterator[World]:
             device = torch.device("cuda", _gpu_index(local_rank))
             torch.cuda.set_device(device)
         dist.init_process_group(backend)
-        yield World(device, current_rank(), num_ranks(), local_rank, launcher)
+        yield World(device, current_rank(), ranks, local_rank, launcher)
         dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
     finally:
         torch.set_num_threads(default_threads)

@@ -13,7 +13,7 @@ from transformer_mt.config import CONFIG_DIR, TrainJob
 from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.subwords.vocabulary_training import fit_to_characters
 from transformer_mt.data.text.sources import read_pairs
-from transformer_mt.distributed.environment import current_rank
+from transformer_mt.distributed import current_rank
 from transformer_mt.errors import UsageError
 from transformer_mt.files import cache_path
 

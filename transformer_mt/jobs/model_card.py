@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -42,41 +41,37 @@ _HELD_OUT = "pairs held out of the training data"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """The facts of a finished run that its model card states."""
+def write_model_card(
+    job: TrainJob,
+    vocabulary: Sequence[str],
+    cleaning: dict[str, Any],
+    starts: Sequence[dict[str, Any]],
+    end: dict[str, Any],
+    scores: Sequence[Score],
+) -> None:
+    """Writes the card and the picture of the training curves; keeps a card without ``MARKER``.
 
-    job: TrainJob
-    vocabulary: Sequence[str]
-    """Names of the files of its vocabulary."""
-    cleaning: dict[str, Any]
-    """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-    starts: Sequence[dict[str, Any]]
-    """Starts of the run, as in ``run.json``."""
-    end: dict[str, Any]
-    """Its end, as in ``run.json``."""
-    scores: Sequence[Score]
-    """Scores of the test set; empty if there is none."""
-
-
-def write_model_card(run: FinishedRun) -> None:
-    """Writes the card and the picture of the training curves; keeps a card without ``MARKER``."""
-    run_dir = Path(run.job.run_dir)
+    Args:
+        job: The job of the finished run.
+        vocabulary: Names of the files of its vocabulary.
+        cleaning: Report of what cleaning dropped: ``CleaningReport.to_json``.
+        starts: Starts of the run, as in ``run.json``.
+        end: Its end, as in ``run.json``.
+        scores: Scores of the test set; empty if there is none.
+    """
+    run_dir = Path(job.run_dir)
     path = run_dir / run_layout.MODEL_CARD
     if path.exists() and MARKER not in path.read_text(encoding="utf-8"):
         log.info("%s has been edited and is kept", path)
         return
-    has_curves = _draw_curves(run_dir, run_dir / run_layout.CURVES)
-    write_text(path, _render(run, has_curves=has_curves))
-
-
-def _render(run: FinishedRun, *, has_curves: bool) -> str:
-    """The text of the card; huggingface_hub has parsed its front matter."""
-    job, scores, end = run.job, run.scores, run.end
-    name, source = job.card.name or Path(job.run_dir).name, job.train.init_from or ""
+    image: bytes | None = resolve_name(CURVES)(read_records(run_dir))
+    if image is not None:
+        with atomic(run_dir / run_layout.CURVES) as temporary:
+            temporary.write_bytes(image)
+    name, source = job.card.name or run_dir.name, job.train.init_from or ""
     # Not a start after the last update, which only made the model, the scores or the card again.
-    training = [start for start in run.starts if start["step"] < end["step"]]
-    start = (training or run.starts)[-1]
+    training = [start for start in starts if start["step"] < end["step"]]
+    start = (training or starts)[-1]
     template = resources.files("transformer_mt.jobs") / "templates" / "model_card.md.jinja"
     card = ModelCard.from_template(
         _metadata(job, name, scores),
@@ -91,20 +86,20 @@ def _render(run: FinishedRun, *, has_curves: bool) -> str:
         source_tags=job.data.tags,
         formats=_formats(job.model),
         segments=sum({score.tag: score.segments for score in scores}.values()),
-        tokenizers=run.vocabulary,
+        tokenizers=vocabulary,
         scores=scores,
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid) or _HELD_OUT,
         test_data=_names(job.data.test) or _HELD_OUT,
         started_from=source if source.startswith(hub_models.PREFIX) else Path(source).name,
-        cleaning=run.cleaning,
+        cleaning=cleaning,
         end=end,
         averaged_updates=[f"{step:,}" for step in end["averaged_updates"]],
         start=start,
         hardware=_hardware(start),
-        curves=run_layout.CURVES if has_curves else None,
+        curves=None if image is None else run_layout.CURVES,
     )
-    return f"{card}\n"
+    write_text(path, f"{card}\n")
 
 
 def _formats(model: ModelConfig) -> list[str]:
@@ -197,13 +192,3 @@ def _hardware(start: dict[str, Any]) -> str:
     names = ", ".join(f"{count} × {name}" for name, count in counts.items())
     threads = start["threads"]
     return names if start.get("cuda") else f"{names}, {threads} thread{'s' * (threads != 1)}"
-
-
-def _draw_curves(run_dir: Path, path: Path) -> bool:
-    """Draws loss and validation scores; False if there is nothing to draw."""
-    image: bytes | None = resolve_name(CURVES)(read_records(run_dir))
-    if image is None:
-        return False
-    with atomic(path) as temporary:
-        temporary.write_bytes(image)
-    return True

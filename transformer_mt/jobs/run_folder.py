@@ -25,7 +25,6 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.files import reading
 from transformer_mt.kernels import hardware
 from transformer_mt.training.progress import TrainingState
@@ -149,11 +148,6 @@ def record_end(
     }
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": starts, "end": end})
     return end
-
-
-def write_scores(run_dir: Path, scores: Sequence[Score]) -> None:
-    """Writes the test scores, which mark a run as finished; there are none without a test set."""
-    files.write_text(run_dir / run_layout.TEST_SCORES, to_json(scores) + "\n")
 
 
 def best_score(run_dir: Path) -> float | None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,25 +17,22 @@ from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import report_table
 from transformer_mt.data.prepare import REPORT, Prepared, prepare
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
-from transformer_mt.decode.translator import Translator, translate_sharded
-from transformer_mt.distributed.environment import current_rank, is_launched
+from transformer_mt.distributed import current_rank, is_launched
 from transformer_mt.distributed.torchrun import record, torchrun
 from transformer_mt.distributed.world import World, join, pick_device, warn_about_gpu
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation import metrics
-from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_diagnostics import is_unspaced
-from transformer_mt.evaluation.scores import Score
-from transformer_mt.jobs import resume, run_folder
+from transformer_mt.evaluation.scores import Score, to_json
+from transformer_mt.files import write_text
+from transformer_mt.jobs import resume, run_folder, training_scores
 from transformer_mt.jobs.corpus_size import size_warning
-from transformer_mt.jobs.model_card import FinishedRun, write_model_card
+from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
 from transformer_mt.jobs.resume import RecordedRun
-from transformer_mt.jobs.validator import TranslationValidator
 from transformer_mt.kernels import hardware
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.progress_reporter import log_to
-from transformer_mt.run_layout import LOG
+from transformer_mt.run_layout import LOG, TEST_SCORES
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import Trackers, check_installed
 from transformer_mt.training.trainer import Trainer
@@ -150,12 +148,8 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
     run_dir, device = Path(job.run_dir), pick_device(job.train.device, "train.device")
     with join(device) as world:
         _check_data(job, data, world)
-        trainer = Trainer(
-            job,
-            data,
-            TranslationValidator(job, data.tokenizer, data.valid, world),
-            world,
-        )
+        validator = partial(training_scores.validate, job, data, world)
+        trainer = Trainer(job, data, validator, world)
         if trainer.is_finished:
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
@@ -184,13 +178,14 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
-            scores = _test(job, data, model, world)
+            scores = training_scores.test_scores(job, data, world, model)
             if not world.is_main:
                 return TrainResult(run_dir)
             end = run_folder.record_end(run_dir, starts, state, model_steps, job.train.best_by)
             names = [path.name for path in vocabulary_files(run_dir)]
-            write_model_card(FinishedRun(job, names, data.report, starts, end, scores))
-            run_folder.write_scores(run_dir, scores)  # last: the run is finished
+            write_model_card(job, names, data.report, starts, end, scores)
+            # Last: the run is finished. There are none without a test set.
+            write_text(run_dir / TEST_SCORES, to_json(scores) + "\n")
             log.info("finished; to translate: %s", _next_command(job))
             if scores:
                 record.log_scalars("test", state.step, {s.label: s.score for s in scores})
@@ -234,22 +229,3 @@ def _next_command(job: TrainJob) -> str:
     model = shlex.quote(f"model={job.run_dir}")
     tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][:1])
     return f"mt-translate {model}{tag} < in.{job.data.src_lang} > out.{job.data.tgt_lang}"
-
-
-def _test(job: TrainJob, data: Prepared, model: Transformer, world: World) -> list[Score]:
-    """Translates the test set on all ranks; returns its scores, on the main rank."""
-    if not data.test:
-        return []
-    if world.size == 1:  # as mt-eval does, so that both print the same scores
-        translator = Translator.load(job.run_dir, device=str(world.device))
-    else:  # of which not all can be expected to see the folder
-        translator = Translator.of_model(model, data.tokenizer, job)
-    hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)
-    if not world.is_main:
-        return []
-    test = TestSet.of_pairs(data.test, "data.test", data.tokenizer.tags, job.data.tags)
-    settings = ScoreSettings(tgt_lang=job.data.tgt_lang)
-    (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
-    for message in system.diagnostics:
-        log.warning("warning: test set: %s", message)
-    return system.scores

@@ -14,7 +14,7 @@ from support.model_folders import JOB
 from transformer_mt.config import CardConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.jobs.model_card import MARKER, FinishedRun, write_model_card
+from transformer_mt.jobs.model_card import MARKER, write_model_card
 
 SCORES = [
     Score(name="BLEU", score=38.394, signature="nrefs:1|tok:13a", segments=1000, verbose=""),
@@ -62,8 +62,7 @@ def write(folder: Path, scores: Sequence[Score] = SCORES, **settings: Any) -> Mo
     job = TrainJob(**{"run_dir": str(folder), "data": DATA, **settings})
     cleaning = {"total": 2000, "kept": 1990}
     later = {**START, "step": 1000, "devices": [{"host": "c", "device": "laptop"}]}
-    run = FinishedRun(job, ["tokenizer.model"], cleaning, [START, later], END, scores)
-    write_model_card(run)
+    write_model_card(job, ["tokenizer.model"], cleaning, [START, later], END, scores)
     return ModelCard.load(folder / "README.md")
 
 

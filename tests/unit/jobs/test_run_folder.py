@@ -21,7 +21,7 @@ from transformer_mt import checkpoint, model_folder, run_layout
 from transformer_mt.config import CardConfig, TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.evaluation.scores import Score
+from transformer_mt.evaluation.scores import Score, to_json
 from transformer_mt.jobs import resume, run_folder
 from transformer_mt.training.progress import TrainingState
 
@@ -81,7 +81,7 @@ def test_scores_are_those_of_the_model_and_the_test_set(tmp_path: Path) -> None:
     for name in (run_layout.WEIGHTS, run_layout.MODEL_CARD):
         (tmp_path / name).touch()
     assert current() is None  # it is not scored yet
-    run_folder.write_scores(tmp_path, [SCORE])
+    (tmp_path / run_layout.TEST_SCORES).write_text(to_json([SCORE]))
     assert current() == [SCORE]
     assert current(replace(JOB, decode=replace(JOB.decode, beam_size=8))) is None
     assert current(replace(JOB, card=CardConfig(name="org/name"))) is None

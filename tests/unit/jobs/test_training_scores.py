@@ -1,5 +1,6 @@
 """Validation by translating: metrics and samples."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,7 @@ from transformer_mt.config import DataConfig, SearchConfig, SourceConfig, TrainJ
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed.world import World
-from transformer_mt.jobs import validator as validator_module
-from transformer_mt.jobs.validator import TranslationValidator
+from transformer_mt.jobs import training_scores
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import METRICS, VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
@@ -47,8 +47,11 @@ def translations(tokenizer: Tokenizer) -> list[str]:
     return translator.translate([pair.src for pair in PAIRS])
 
 
-def validate(tokenizer: Tokenizer, world: World = CPU) -> ValidationResult:
-    return TranslationValidator(JOB, tokenizer, PAIRS, world)(random_model())
+def validate(
+    tokenizer: Tokenizer, world: World = CPU, model: Transformer | None = None
+) -> ValidationResult:
+    data: Any = SimpleNamespace(tokenizer=tokenizer, valid=PAIRS)
+    return training_scores.validate(JOB, data, world, model or random_model())
 
 
 def expected_metrics(hypotheses: list[str]) -> dict[str, Any]:
@@ -58,16 +61,15 @@ def expected_metrics(hypotheses: list[str]) -> dict[str, Any]:
 
 
 def test_the_score_is_sacrebleus_and_the_samples_are_always_the_same(tokenizer: Tokenizer) -> None:
-    validation = TranslationValidator(JOB, tokenizer, PAIRS, CPU)
     model = random_model()
-    result = validation(model)
+    result = validate(tokenizer, model=model)
     hypotheses = translations(tokenizer)
     assert result.metrics == expected_metrics(hypotheses)
     lines = [0, 2, 5, 7, 10]  # five of eleven, from the first to the last
     assert result.samples == [(*PAIRS[i], hypotheses[i]) for i in lines]
     with torch.no_grad():
         model.embedding.weight.mul_(-1)
-    later = validation(model)
+    later = validate(tokenizer, model=model)
     assert [sample[:2] for sample in later.samples] == [sample[:2] for sample in result.samples]
     assert [s[2] for s in later.samples] != [s[2] for s in result.samples]
 
@@ -78,7 +80,7 @@ def test_each_line_is_compared_with_its_reference_by_every_registered_metric(
     def translate(_: object, lines: list[str], __: World) -> list[str]:
         return [dict(PAIRS)[line] for line in lines]
 
-    monkeypatch.setattr(validator_module, "translate_sharded", translate)
+    monkeypatch.setattr(training_scores, "translate_sharded", translate)
     monkeypatch.setitem(VALIDATION_METRICS, "chrf++", METRICS["chrf++"])
     result = validate(tokenizer)
     assert result.metrics == dict.fromkeys(("bleu", "chrf", "chrf++"), pytest.approx(100))
