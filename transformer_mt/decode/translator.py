@@ -216,7 +216,6 @@ class Translator:
         usual = [line if prefix else usual_case(line, self.tokenizer) for line, prefix in given]
         encoded = self.tokenizer.encode_sources(usual, self.normalizer)
         lines_in_parts = list(map(self._parts, usual, encoded, starts))
-        self.cut_lines += sum(len(line_parts) > 1 for line_parts in lines_in_parts)
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(lines_in_parts)))
         sources = [list(part.source) for part in parts]
@@ -281,9 +280,10 @@ class Translator:
 
     def _parts(self, line: str, ids: list[int], prefix: str) -> list[_Part]:
         """A line, or the parts of a long one: each has the tag, only the first one the prefix."""
-        tag, _ = self.split_tag(line)
+        tag, _ = split_tag(line, self.tokenizer.tags)
         if len(ids) <= self._max_source_tokens:
             return [_Part(tuple(ids), tag, prefix)] if ids else []
+        self.cut_lines += 1
         tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
         limit = max(1, self._max_source_tokens - len(tag_ids))
         texts = split_long(ids[len(tag_ids) :], limit, self.tokenizer)
