@@ -104,19 +104,14 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
         folder = expand_user(reference)
     if (folder / CONFIG).exists() or not is_marian(folder):
         return folder
-    names = [name for name in (*FILES, PICKLE) if (folder / name).exists()]
-    states = [(name, *_identity(folder / name)) for name in names]
+    found = [path for name in (*FILES, PICKLE) if (path := folder / name).exists()]
+    # Without reading them: checksums would take a second.
+    states = [(path.name, (s := path.stat()).st_ino, s.st_size, s.st_mtime_ns) for path in found]
     identity = cache_key(_IMPORT_VERSION, str(folder.resolve()), states)
     entry = cache_path(cache_dir) / "imported" / identity
     convert = resolve_name(MARIAN_IMPORT)
     build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    """Identity of a file's content without reading it: a checksum would take a second."""
-    status = path.stat()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class ModelFolder:
