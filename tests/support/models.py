@@ -109,11 +109,10 @@ def make_translator(
     config: SearchConfig,
     normalizer: Normalizer = PLAIN,
     ensemble: Sequence[Transformer] = (),
-    dtype: torch.dtype = torch.float32,
 ) -> Translator:
     """A translator with the PyTorch engine."""
     decode = config.with_settings({})
-    return Translator(TorchEngine([model, *ensemble], decode, dtype), tokenizer, normalizer, decode)
+    return Translator(TorchEngine([model, *ensemble], decode), tokenizer, normalizer, decode)
 
 
 def uncached(model: Transformer, source: list[int]) -> LogProbs:

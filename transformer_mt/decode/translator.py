@@ -133,13 +133,11 @@ class Translator:
 
         The engine is PyTorch, with the data type that is the default of ``mt-translate``.
         """
-        import torch
-
         from transformer_mt.decode.engines.torch_engine import TorchEngine
 
         compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
         config = job.decode.with_settings({})
-        engine = TorchEngine([model], config, getattr(torch, compute_type))
+        engine = TorchEngine([model], config, compute_type)
         return cls(engine, tokenizer, Normalizer.of(job.data), config)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:

@@ -84,21 +84,21 @@ class TorchEngine(Engine):
             the next token are averaged; in ``eval`` mode, on the device to translate on. Their
             weights must not change afterwards.
         config: Search settings.
-        dtype: Data type of the computation.
+        compute_type: Data type of the computation: ``float32``, ``bfloat16`` or ``float16``.
     """
 
     def __init__(
         self,
         models: Sequence[Transformer],
         config: DecodeConfig,
-        dtype: torch.dtype = torch.float32,
+        compute_type: str = "float32",
     ):
-        self.name, self.compute_type = "torch", str(dtype).removeprefix("torch.")
+        self.name, self.compute_type = "torch", compute_type
         self.max_tokens = min([max_tokens(each.config) for each in models])
         self.device = models[0].embedding.weight.device
         self._config = config
         self._batch_tokens = config.batch_tokens or BATCH_TOKENS[self.device.type]
-        self.models = [for_inference(each, dtype) for each in models]
+        self.models = [for_inference(each, getattr(torch, compute_type)) for each in models]
 
     @torch.inference_mode()
     def search(
@@ -261,5 +261,5 @@ def build(request: EngineRequest) -> TorchEngine:
         hardware.keep_freed_memory()
         hardware.limit_threads()
     models = [folder.load_model().to(request.device) for folder in request.folders]
-    dtype = getattr(torch, torch_compute_type(compute_type, request.device))
-    return TorchEngine(models, request.config, dtype)
+    compute_type = torch_compute_type(compute_type, request.device)
+    return TorchEngine(models, request.config, compute_type)

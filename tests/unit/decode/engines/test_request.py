@@ -38,7 +38,7 @@ def choose(
     """Returns the engine and the type that are chosen, and the messages."""
 
     def torch_engine(*arguments: Any) -> Any:
-        return built("torch", str(arguments[-1]).removeprefix("torch."))
+        return built("torch", arguments[-1])
 
     make_tokenizer(tmp_path)
     (tmp_path / "m").rename(tmp_path / run_layout.TOKENIZER)
