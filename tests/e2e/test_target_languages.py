@@ -69,10 +69,6 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def lexicon(i: int) -> set[str]:
-    return {words[i] for words in WORDS.values()}
-
-
 LINES = ["red dog", "", "big cat sees", "tree"]
 
 
@@ -88,7 +84,8 @@ def test_each_tag_chooses_its_language(trained: Path, tmp_path: Path) -> None:
         assert any(f"sacremoses-{LANGUAGES[i]}" in signature for signature in protocols)
         lines = translator.translate(LINES, tag)
         assert (len(lines), lines[1]) == (4, "")
-        assert {word for line in lines for word in line.split()} <= lexicon(i)
+        known = {words[i] for words in WORDS.values()}
+        assert {word for line in lines for word in line.split()} <= known
         expected += lines
     # A tag in the line goes before that of the command.
     text = "".join(f"{line}\n" for line in [*LINES, *(f"{TAGS[1]} {line}" for line in LINES)])

@@ -10,7 +10,6 @@ import pytest
 import sacrebleu
 
 from support import model_folders
-from support.errors import input_error
 from support.model_folders import JOB, convert
 from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
@@ -68,11 +67,3 @@ def by_hand(hypotheses: list[str], *references: list[str]) -> list[float]:
     chrf = sacrebleu.corpus_chrf(hypotheses, references)
     ter = sacrebleu.corpus_ter(hypotheses, references)
     return [round(metric.score, 4) for metric in (bleu, chrf, ter)]
-
-
-def error_of(capsys: pytest.CaptureFixture[str], **settings: Any) -> str:
-    """The one-line error of a job that prints nothing."""
-    with input_error() as caught:
-        commands.evaluate(EvaluateJob(device="cpu", **settings))
-    assert capsys.readouterr().out == ""
-    return str(caught.value)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from support import scoring
+from support.errors import input_error
 from support.evaluated_models import (
     REFERENCE,
     SOURCE,
     Json,
     by_hand,
-    error_of,
     reserve_tag,
     scores_and_messages,
     write_lines,
@@ -68,7 +68,14 @@ def scores(capsys: pytest.CaptureFixture[str]) -> Json:
 @pytest.fixture
 def error(capsys: pytest.CaptureFixture[str]) -> Error:
     """The one-line error of a job that prints nothing."""
-    return partial(error_of, capsys)
+
+    def error_of(**settings: Any) -> str:
+        with input_error() as caught:
+            commands.evaluate(EvaluateJob(device="cpu", **settings))
+        assert capsys.readouterr().out == ""
+        return str(caught.value)
+
+    return error_of
 
 
 @pytest.fixture(scope="module")

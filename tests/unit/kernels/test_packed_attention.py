@@ -26,10 +26,6 @@ def one_sequence(query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Ten
     return (scores.softmax(-1) @ v).transpose(0, 1).flatten(1)
 
 
-def buckets(lengths: list[int], shapes: list[tuple[int, int]], rows: int) -> Buckets:
-    return Buckets.from_lengths(np.array(lengths), [2, 2], shapes, rows)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", ["written out", "fused", "variable length"])
 @pytest.mark.parametrize("padding", [0, 3])
@@ -55,7 +51,8 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
         else:
             longest = [max(lengths[:2]), max(lengths[2:])]
             shapes = [(3, 6), (3, 7)] if padding else [(2, n) for n in longest]
-            sides.append(buckets(lengths, shapes, sum(lengths) + padding))
+            rows = sum(lengths) + padding
+            sides.append(Buckets.from_lengths(np.array(lengths), [2, 2], shapes, rows))
     weights = torch.randn(tokens[0], H * value_size, dtype=torch.float64)
     (query, key, value), (queries, keys) = inputs, sides
     got = packed_attention(query, key, value, queries, keys, H, causal, dropout)[: tokens[0]]

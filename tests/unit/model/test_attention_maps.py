@@ -1,5 +1,7 @@
 """Attention weights against ``nn.MultiheadAttention``, and the absence of side effects."""
 
+from itertools import chain
+
 import pytest
 import torch
 from support.models import tiny_config
@@ -59,10 +61,6 @@ def test_weights_equal_torch_multihead_attention(norm: str) -> None:
             torch.testing.assert_close(maps["cross"][i], torch_weights(wq, wk, x, memory, False))
 
 
-def all_maps(maps: dict[str, list[Tensor]]) -> list[Tensor]:
-    return [*maps["encoder"], *maps["decoder"], *maps["cross"]]
-
-
 def test_shapes_with_different_value_size() -> None:
     model = model_of(norm="pre", d_k=4, d_v=7)
     with torch.autocast("cpu", torch.bfloat16):  # the weights are in fp32 all the same
@@ -71,6 +69,6 @@ def test_shapes_with_different_value_size() -> None:
     assert [tuple(m.shape) for m in maps["encoder"]] == [(H, S, S)] * 2
     assert [tuple(m.shape) for m in maps["decoder"]] == [(H, T, T)] * 3
     assert [tuple(m.shape) for m in maps["cross"]] == [(H, T, S)] * 3
-    for weights in all_maps(maps):
+    for weights in chain(*maps.values()):
         assert (weights.dtype, weights.device.type) == (torch.float32, "cpu")
     assert not any(module._forward_pre_hooks for module in model.modules())

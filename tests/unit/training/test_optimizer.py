@@ -13,17 +13,13 @@ import torch
 from transformer_mt.config import ScheduleConfig
 from transformer_mt.training.optimizer import LossScaler, inverse_sqrt, linear, noam
 
-NOAM = ScheduleConfig(name="noam", warmup_steps=4000)
-
-
-def paper(step: int) -> float:
-    # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
-    return (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
-
 
 @pytest.mark.parametrize("step", [1, 2, 100, 3999, 4000, 4001, 16000, 100_000])
 def test_noam_is_equation_3(step: int) -> None:
-    assert noam(step, NOAM, 512, 100_000) == pytest.approx(paper(step), rel=1e-12)
+    # lrate = d_model^-0.5 · min(step_num^-0.5, step_num · warmup_steps^-1.5)
+    expected = (1 / math.sqrt(512)) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
+    config = ScheduleConfig(name="noam", warmup_steps=4000)
+    assert noam(step, config, 512, 100_000) == pytest.approx(expected, rel=1e-12)
 
 
 def test_inverse_sqrt_has_the_shape_of_noam_with_the_given_peak() -> None:

@@ -38,14 +38,6 @@ from transformer_mt.training.step import TrainStep
 from transformer_mt.training.trainer import Trainer
 
 
-def assert_mean(folder: Path, *steps: int) -> None:
-    """The final weights are the mean of those of some steps."""
-    parts = [weights(folder / f"checkpoints/step_{step:08d}") for step in steps]
-    for name, tensor in weights(folder).items():
-        mean = torch.stack([part[name].double() for part in parts]).mean(0)
-        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
-
-
 @pytest.fixture
 def messages(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "transformer_mt")
@@ -75,7 +67,10 @@ def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
     model = trainer(tmp_path, translate, **config).run()
     assert translate.calls == calls
     assert ("train.final=best" in messages.text) == warned
-    assert_mean(tmp_path, *averaged)
+    parts = [weights(tmp_path / f"checkpoints/step_{step:08d}") for step in averaged]
+    for name, tensor in weights(tmp_path).items():
+        mean = torch.stack([part[name].double() for part in parts]).mean(0)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
     assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
     assert not model.training
     assert "its warm-up" not in messages.text
