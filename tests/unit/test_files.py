@@ -68,20 +68,6 @@ def test_processes_with_one_number_write_a_file_apart(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
-    class BusyError(Exception):
-        pass
-
-    def refuse() -> None:
-        raise BusyError
-
-    lock = tmp_path / ".lock"
-    with files.locked(lock, refuse), pytest.raises(BusyError), files.locked(lock, refuse):
-        pass
-    with files.locked(lock, refuse):
-        pass
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_folder_is_replaced_as_a_whole(tmp_path: Path, fails: bool) -> None:
     with files.new_folder(tmp_path / "a/out") as folder:

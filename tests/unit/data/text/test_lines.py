@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.errors import input_error
 
-from transformer_mt.data.text.lines import COMPRESSED, is_blank, raw_lines, read_lines
+from transformer_mt.data.text.lines import COMPRESSED, raw_lines, read_lines
 
 # Characters that str.splitlines or a text-mode file would split at, and ones it would not.
 TEXT = st.text(st.sampled_from("ab ä\n\r\t\f\v\x00\x1c\x85\u2028\u2029\ufeff😀"), max_size=30)
@@ -128,11 +128,3 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "340000\n", "")
-
-
-@pytest.mark.parametrize(
-    "text", ["", " ", "\t", "\u3000", "\xa0 \u2003", "\u200b", "\ufeff\xad \0"]
-)
-def test_texts_without_a_visible_character_are_blank(text: str) -> None:
-    assert is_blank(text)
-    assert not is_blank(f"{text}.{text}")
