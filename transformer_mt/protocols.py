@@ -1,5 +1,6 @@
 """The interfaces of what the registries name, and the types that these exchange with the core."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -47,6 +48,13 @@ class Reader(Protocol):
         Raises:
             InputError: The source is missing or damaged, or has the wrong format.
         """
+
+
+SPACES = " \t\n\f\r"
+"""White space as HTML defines it: what separates words, and may be collapsed. No-break spaces and
+the like belong to a word, as in the pieces of a vocabulary."""
+WORD = re.compile(f"[^{SPACES}]+")
+"""A word, wherever words are counted, in the source as in the translation."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,9 @@ import regex
 from langcodes.data_dicts import LIKELY_SUBTAGS
 from langcodes.registry_parser import parse_registry
 
+TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
+"""An initial or a title, after which the sentence continues."""
+
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
 

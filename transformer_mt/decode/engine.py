@@ -53,7 +53,7 @@ class Engine(ABC):
     """Translates token sequences; registered in ``registries.ENGINES``.
 
     PyTorch's search is the reference. CTranslate2 searches in its own way, and does nothing else:
-    prefixes, scores and alignments raise ``UnavailableError``.
+    prefixes, and what it does not override, raise ``UnavailableError``.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Engine(ABC):
         Returns:
             For each translation, one value more than it has tokens: the last is the end symbol's.
         """
-        self.refuse("scores of given translations")
+        self._refuse("scores of given translations")
 
     def align(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[NDArray[np.float32]]:
         """How much each token of given translations belongs to each token of its source.
@@ -105,9 +105,9 @@ class Engine(ABC):
         Returns:
             For each pair, [T, S] weights; rows sum to at most 1.
         """
-        self.refuse("alignments")
+        self._refuse("alignments")
 
-    def refuse(self, job: str) -> NoReturn:
+    def _refuse(self, job: str) -> NoReturn:
         """Raises ``UnavailableError`` for what only PyTorch does."""
         raise UnavailableError(f"engine={self.name} does not support {job}: set engine=torch")
 

@@ -21,8 +21,7 @@ from transformer_mt.contrib.documents.markup import (
     is_malformed,
     is_usable,
 )
-from transformer_mt.contrib.documents.tag_placement import WORD
-from transformer_mt.protocols import TranslatedDocument
+from transformer_mt.protocols import WORD, TranslatedDocument
 
 T = TypeVar("T")
 

@@ -20,13 +20,11 @@ from typing import NamedTuple
 
 from transformer_mt import Translator
 from transformer_mt.contrib.documents.tag_placement import (
-    SPACES,
-    WORD,
     ExtractedLine,
     Tag,
     restore_markup,
 )
-from transformer_mt.protocols import Translation
+from transformer_mt.protocols import SPACES, WORD, Translation
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +257,7 @@ def _add_tag(
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
-    elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
+    elif not is_alone(match):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
         if not right:
             tag.left, tag.right = "", text[position : position + 2].strip(SPACES)[:1]
@@ -269,6 +267,12 @@ def _add_tag(
     if left and right:
         tag.spaces = tag.spaces[0], " "  # inside a word: it is placed after the word
     open_tags[-1].children.append(tag)
+
+
+def is_alone(tag: re.Match[str]) -> bool:
+    """Whether a tag neither opens nor closes an element."""
+    alone = tag["alone"] or tag["empty"] or EMPTY_ELEMENTS.fullmatch(_name(tag))
+    return bool(alone) and not tag["closes"]
 
 
 def _name(tag: re.Match[str]) -> str:

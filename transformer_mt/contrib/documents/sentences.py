@@ -5,12 +5,10 @@ from collections.abc import Sequence
 
 from sentencex import segment
 
-from transformer_mt.config.languages import base_language, word_separator
-from transformer_mt.contrib.documents.markup import EMPTY_ELEMENTS, MARKUP
+from transformer_mt.config.languages import TITLE, base_language, word_separator
+from transformer_mt.contrib.documents.markup import MARKUP, is_alone
 from transformer_mt.protocols import LineTranslator, Translation
 
-_TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
-"""An initial or a title, after which the sentence continues."""
 _SPACE = re.compile(r"\s")
 """A space or line break of any script. sentencex sees plain spaces: 1.0.32 panics at a full stop
 after a no-break space (``Plan B\\xa0.``)."""
@@ -63,7 +61,7 @@ def split_sentences(text: str, language: str) -> list[str]:
         end = tag.start() if tag else len(text)
         plain += text[start:end]
         positions += range(start, end)
-        if tag and _is_alone(tag):  # <br> separates words
+        if tag and is_alone(tag):  # <br> separates words
             plain += " "
             positions.append(tag.end() - 1)
         start = tag.end() if tag else end
@@ -75,7 +73,7 @@ def split_sentences(text: str, language: str) -> list[str]:
         while end in closing:
             end = closing[end]
         word = part.rstrip().rpartition(" ")[2]
-        is_title = _TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
+        is_title = TITLE.fullmatch(word) and word != word.lower()  # not a syllable in Korean
         if length == len(plain):
             end = len(text)
         elif is_title or any(first < end < last for first, last in unbreakable):
@@ -98,13 +96,6 @@ def _tags(text: str) -> tuple[list[re.Match[str]], list[tuple[int, int]]]:
             if match["name"] in names:
                 del opened[len(names) - names[::-1].index(match["name"]) :]
                 ranges.append((opened.pop().start(), match.end()))
-        elif not _is_alone(match):
+        elif not is_alone(match):
             opened.append(match)
     return tags, ranges
-
-
-def _is_alone(tag: re.Match[str]) -> bool:
-    """Whether a tag neither opens nor closes an element."""
-    return not tag["closes"] and bool(
-        tag["alone"] or tag["empty"] or EMPTY_ELEMENTS.fullmatch(tag["name"].lower())
-    )

@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-SPACES = " \t\n\f\r"
-"""White space as HTML defines it: what separates words, and may be collapsed. No-break spaces and
-the like belong to a word, as in the pieces of a vocabulary."""
-WORD = re.compile(f"[^{SPACES}]+")
-"""A word, as the alignment counts them."""
+from transformer_mt.protocols import WORD
 
 
 @dataclass

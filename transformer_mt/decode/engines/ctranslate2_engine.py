@@ -135,7 +135,7 @@ class CTranslate2Engine(Engine):
         together; batches are small if workers would be idle.
         """
         if prefixes is not None:
-            self.refuse("forced beginnings of translations")
+            self._refuse("forced beginnings of translations")
         calls = defaultdict[int, list[int]](list)  # maximum length → indices of sentences
         for i, source in enumerate(sources):
             longest = -(-len(source) // _SAME_LIMIT) * _SAME_LIMIT

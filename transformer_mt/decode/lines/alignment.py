@@ -1,6 +1,5 @@
 """Word alignment of a translation with its source: from tokens to words."""
 
-import re
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -11,15 +10,10 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.engine import Engine
+from transformer_mt.protocols import WORD
 
 WORD_START = "▁"
 """First character of a piece that starts a word."""
-
-SPACES = " \t\n\f\r"
-"""White space as HTML defines it: what separates words, and may be collapsed. No-break spaces and
-the like belong to a word, as in the pieces of a vocabulary."""
-WORD = re.compile(f"[^{SPACES}]+")
-"""A word, wherever words are counted, in the source as in the translation."""
 
 
 Link = tuple[int, int]

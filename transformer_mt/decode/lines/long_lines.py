@@ -5,14 +5,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 
+from transformer_mt.config.languages import TITLE
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.lines.alignment import WORD_START
 
 _FULL_STOP = re.compile("[.!?…؟।]+[\"'”’»)\\]]*$")
 _FULL_STOP_CJK = re.compile("[。！？]+[」』”）]*$")
 """Ends a sentence also where no space follows."""
-_TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
-"""An initial or a title, after which the sentence continues."""
 
 
 def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[list[int]]:
@@ -46,7 +45,7 @@ def _sentence_starts(
     """
     starts = [i for i, piece in enumerate(pieces[:-1], 1) if _FULL_STOP_CJK.search(piece)]
     for i, (word, following) in zip(words, pairwise(texts), strict=True):
-        is_end = _FULL_STOP.search(word.strip()) and not _TITLE.fullmatch(word.strip())
+        is_end = _FULL_STOP.search(word.strip()) and not TITLE.fullmatch(word.strip())
         if is_end and not following.strip()[:1].islower():
             starts.append(i)
     return sorted(starts)
