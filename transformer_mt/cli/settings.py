@@ -78,8 +78,7 @@ def _options(choices: Mapping[str, str | None]) -> Iterator[Setting]:
         if group.startswith("hydra/"):
             continue
         folder = CONFIG_DIR / group
-        names = sorted(group_options(group), key=lambda name: ("/" in name, name))
-        for name in sorted(names, key=lambda name: name != default):
+        for name in sorted(group_options(group), key=lambda name: (name != default, "/" in name)):
             yield Setting(f"{group}={name}", None, _description(folder / f"{name}.yaml"))
         if group == "model":  # not a file: cli/compose.py replaces it by an experiment
             meaning = (

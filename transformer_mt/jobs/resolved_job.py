@@ -37,10 +37,8 @@ def resolved(job: TrainJob) -> TrainJob:
     )
     job = _with_absolute_paths(job)
     for key, value in dotted(asdict(job)).items():  # config.yaml will have them
-        for item in value if isinstance(value, list) else [value]:
-            for text in item.values() if isinstance(item, dict) else [item]:
-                message = f"{key}: {text} has ${{, which starts an interpolation: rename it"
-                require("${" not in str(text), message)
+        message = f"{key}={value} has ${{, which starts an interpolation: rename it"
+        require("${" not in str(value), message)
     if job.train.init_from is not None:
         job = with_initial_model(job, job.train.init_from)
     if job.tokenizer.path is None:

@@ -150,12 +150,13 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         _check_data(job, data, world)
         validator = partial(training_scores.validate, job, data, world)
         trainer = Trainer(job, data, validator, world)
-        if trainer.is_finished:
+        if trainer.finished:
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
-                reason = trainer.criteria.reason(trainer.state)
                 advice = "raise that limit to continue training"
-                log.info("%s is finished: nothing to do (%s; %s)", run_dir, reason, advice)
+                log.info(
+                    "%s is finished: nothing to do (%s; %s)", run_dir, trainer.finished, advice
+                )
                 return TrainResult(run_dir, scores if data.test else None, trainer.state.best)
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:

@@ -105,10 +105,12 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
-        *grads, loss_scale = ctx.saved_tensors
+        grad_hidden, grad_weight, grad_bias, loss_scale = ctx.saved_tensors
         if loss_scale is not None:
             grad_loss = grad_loss / loss_scale
-        return *[None if x is None else x * grad_loss for x in grads], *[None] * 4
+        if grad_bias is not None:
+            grad_bias = grad_bias * grad_loss
+        return grad_hidden * grad_loss, grad_weight * grad_loss, grad_bias, None, None, None, None
 
 
 def _logits_gradient(

@@ -103,36 +103,28 @@ class StoppingCriteria:
 
     def __init__(self, config: TrainConfig):
         self._config = config
-        self._checkpoint_every = config.checkpoint_every
         self.last_step = config.max_steps
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
 
     def interval(self, state: TrainingState) -> int:
         """Number of the checkpoint interval that a state is in, counted from 0."""
-        if self._checkpoint_every:
-            return state.step // self._checkpoint_every
+        if self._config.checkpoint_every:
+            return state.step // self._config.checkpoint_every
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
 
-    def is_last_update(self, state: TrainingState) -> bool:
-        """Whether the limit of updates or of time is reached; its validation may still follow."""
-        return state.step >= self.last_step or state.seconds >= self.max_seconds
-
-    def should_stop(self, state: TrainingState) -> bool:
-        """Whether no update follows: a limit is reached, or patience is exhausted."""
-        patience = math.inf if self._config.patience is None else self._config.patience
-        return self.is_last_update(state) or state.stale >= patience
-
-    def reason(self, state: TrainingState) -> str:
-        """Why a run has stopped, with the setting."""
+    def stops(self, state: TrainingState) -> str | None:
+        """Why no update follows, with the setting; None if one does. A validation may follow."""
         config = self._config
         if state.step >= self.last_step:
             return f"reached train.max_steps={config.max_steps}"
-        if self.is_last_update(state):
+        if state.seconds >= self.max_seconds:
             return f"reached train.max_hours={config.max_hours}"
-        return f"no improvement in {state.stale} validations (train.patience)"
+        if config.patience is not None and state.stale >= config.patience:
+            return f"no improvement in {state.stale} validations (train.patience)"
+        return None
 
     def needs_validation(self, state: TrainingState) -> bool:
-        """Whether the weights of this step are to be validated."""
-        due = state.step % self._config.validate_every == 0 or self.is_last_update(state)
-        return state.step > 0 and due
+        """Whether the weights of this step are to be validated: regularly, and the last ones."""
+        is_due = state.step % self._config.validate_every == 0
+        return state.step > 0 and (is_due or self.stops(state) is not None)

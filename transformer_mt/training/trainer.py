@@ -69,7 +69,8 @@ class Trainer:
         criteria: Intervals and limits of the run.
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
-        is_finished: Whether earlier starts have done all updates and validations.
+        finished: Why there is nothing to do, if earlier starts have done all updates and
+            validations; otherwise None.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Trainer:
         self._sums = MetricSums(self._world, state.totals)
         # A run may have ended between a checkpoint and its validation.
         self._is_unvalidated = self.criteria.needs_validation(state) and state.metrics is None
-        self.is_finished = self.criteria.should_stop(state) and not self._is_unvalidated
+        self.finished = None if self._is_unvalidated else self.criteria.stops(state)
 
     def run(self, trackers: Trackers | None = None) -> Transformer:
         """Trains until a stopping criterion is met, and writes the final weights.
@@ -142,7 +143,7 @@ class Trainer:
                 with closing(self.checkpoints):
                     self._loop(batches, signals)
                 if world.is_main:
-                    log.info("finished: %s", self.criteria.reason(state))
+                    log.info("finished: %s", self.criteria.stops(state))
                 weights = self.checkpoints.finish(state)
                 model = final_model(job, self.model, weights, world)
                 self._validate_final(model, signals)
@@ -166,13 +167,13 @@ class Trainer:
         elif state.metrics:  # the record may have been lost with the process
             self._monitor.log_validation(state.step, ValidationResult(state.metrics))
         self._accounted, stop_requested = time.perf_counter(), False
-        while not (stop_requested or criteria.should_stop(state)):
+        while not (stop_requested or criteria.stops(state)):
             interval = criteria.interval(state)
             self._step(batches)
             is_stopped = signals.received is not None or self._world.is_orphaned
             stop_requested = self._world.any(is_stopped)
-            is_regular_line = state.step == 1 or state.step % self._job.train.log_every == 0
-            if is_regular_line or criteria.is_last_update(state):
+            is_due = state.step == 1 or state.step % self._job.train.log_every == 0
+            if is_due or criteria.stops(state):
                 self._log()
                 self.checkpoints.check()
             validates = criteria.needs_validation(state)

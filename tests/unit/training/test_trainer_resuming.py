@@ -146,7 +146,7 @@ def test_a_signal_stops_a_run_which_resumes(
     assert kept(tmp_path)[-1] == step
     again = trainer(tmp_path, Bleu(*SCORES[(validated - 1) // 6 :]))
     assert again.state.step == step
-    assert again.is_finished == (during == "record")
+    assert bool(again.finished) == (during == "record")
     again.run()
     assert_same_run(tmp_path, uninterrupted)
 
@@ -156,9 +156,9 @@ def test_patience(tmp_path: Path) -> None:
     trainer(tmp_path, translate, max_steps=1000, patience=2).run()
     assert steps(tmp_path, "valid") == [6, 12, 18, 24]  # best at 12, then two without improvement
     assert steps(tmp_path, "train")[-1] == 20
-    assert trainer(tmp_path, translate, max_steps=1000, patience=2).is_finished
+    assert trainer(tmp_path, translate, max_steps=1000, patience=2).finished
     more = trainer(tmp_path, translate, max_steps=1000, patience=3)
-    assert not more.is_finished  # improves at 30, then three without improvement
+    assert not more.finished  # improves at 30, then three without improvement
     more.run()
     assert steps(tmp_path, "valid")[-1] == 48
 
@@ -179,7 +179,7 @@ def test_a_schedule_that_decays_to_zero_does_so_by_the_limit_of_time(
     assert len(rates) > 30  # each update takes a second or two of this clock
     state = ckpt.valid_checkpoints(tmp_path)[-1].state
     assert (state["step"], state["seconds"] >= 100) == (len(rates), True)
-    assert trainer(tmp_path, schedule=linear, **limits).is_finished
-    assert not trainer(tmp_path, schedule=linear, **{**limits, "max_hours": 1.0}).is_finished
+    assert trainer(tmp_path, schedule=linear, **limits).finished
+    assert not trainer(tmp_path, schedule=linear, **{**limits, "max_hours": 1.0}).finished
     assert rates[20:] == sorted(rates[20:], reverse=True)  # a resumed run continues the decay
     assert rates[-1] < 0.05e-3
