@@ -30,6 +30,7 @@ from transformer_mt.data.subwords.tokenizer import BOS, PAD, Tokenizer
 from transformer_mt.distributed.world import pick_device
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import MetricsLog
+from transformer_mt.training.progress import TrainingState
 
 POOL = 100
 """Number of batches whose pairs are sorted by length together."""
@@ -57,7 +58,7 @@ class Log:
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
-        self._metrics = MetricsLog(folder, 0)
+        self._metrics = MetricsLog(folder, TrainingState())
         self._start, self._tokens = time.perf_counter(), 0
 
     def count(self, targets: Tensor | int) -> None:

@@ -179,22 +179,16 @@ def join(device: torch.device) -> Iterator[World]:
         local_rank = int(os.environ.get("LOCAL_RANK", 0))
         backend = "gloo"
         if device.type == "cuda":
+            if local_rank >= (count := torch.cuda.device_count()):
+                raise InputError(
+                    f"process {local_rank + 1} on {socket.gethostname()} has no GPU, {count} are "
+                    f"visible: start at most {count} processes there"
+                )
             backend = "cpu:gloo,cuda:nccl"
-            device = torch.device("cuda", _gpu_index(local_rank))
+            device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
         dist.init_process_group(backend)
         yield World(device, current_rank(), ranks, local_rank, launcher)
         dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
     finally:
         torch.set_num_threads(default_threads)
-
-
-def _gpu_index(local_rank: int) -> int:
-    """Index of this rank's GPU among the visible ones."""
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise InputError(
-            f"process {local_rank + 1} on {socket.gethostname()} has no GPU, {count} are visible: "
-            f"start at most {count} processes there"
-        )
-    return local_rank

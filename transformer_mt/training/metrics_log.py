@@ -9,6 +9,7 @@ from typing import Any
 
 from transformer_mt import run_layout
 from transformer_mt.files import errors_naming, reading, sync, write_text
+from transformer_mt.training.progress import TrainingState
 
 TIME_KEYS = ("time", "tokens_per_second", "data_wait")
 """Keys whose values depend on the clock; a resumed run repeats all others exactly."""
@@ -19,23 +20,16 @@ class MetricsLog:
 
     Args:
         run_dir: Run folder.
-        steps_done: Updates done so far; records of later steps, left by a run that was killed after
-            its last checkpoint, are removed.
-
-    Attributes:
-        last_validation: Step of the latest recorded validation, if there is one.
+        state: Progress so far. Records of later updates and validations, left by a run that was
+            killed after its last checkpoint, are removed.
     """
 
-    def __init__(self, run_dir: Path, steps_done: int):
+    def __init__(self, run_dir: Path, state: TrainingState):
         self._path = run_dir / run_layout.METRICS
-        self.last_validation: int | None = None
-        text = ""
-        for record in read_records(run_dir):
-            if record["step"] <= steps_done:
-                text += json.dumps(record) + "\n"
-                if record["split"] == "valid":
-                    self.last_validation = record["step"]
-        write_text(self._path, text)
+        # The validation of the latest update is recorded before its checkpoint knows of it.
+        done = {"train": state.step, "valid": state.step - (state.metrics is None)}
+        kept = [x for x in read_records(run_dir) if x["step"] <= done[x["split"]]]
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.

@@ -54,7 +54,7 @@ class Monitor:
     ):
         self._max_steps = criteria.last_step
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
-        self._metrics = MetricsLog(run_dir, state.step) if is_main else None
+        self._metrics = MetricsLog(run_dir, state) if is_main else None
         self._trackers = trackers or Trackers()
         self.bar = tqdm(
             total=criteria.last_step,
@@ -97,9 +97,7 @@ class Monitor:
         self.note(f"{step}/{self._max_steps} {line} {ending}")
 
     def log_validation(self, step: int, result: ValidationResult) -> None:
-        """Records a validation, with ``loss`` and ``nll``, unless that step is already recorded."""
-        if self._metrics is None or step == self._metrics.last_validation:
-            return
+        """Records a validation, with ``loss`` and ``nll``."""
         metrics = result.metrics
         self._record("valid", step, {**metrics, "ppl": perplexity(metrics["nll"])})
         if result.samples:

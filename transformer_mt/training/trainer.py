@@ -164,8 +164,6 @@ class Trainer:
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
-        elif state.metrics:  # the record may have been lost with the process
-            self._monitor.log_validation(state.step, ValidationResult(state.metrics))
         self._accounted, stop_requested = time.perf_counter(), False
         while not (stop_requested or criteria.stops(state)):
             interval = criteria.interval(state)
@@ -275,8 +273,8 @@ class Trainer:
         result = self._evaluate(self.model.eval(), signals)
         self.model.train()
         self.state.record_validation(result.metrics, self._job.train.best_by)
-        self.checkpoints.record_validation(self.state)
         self._monitor.log_validation(self.state.step, result)
+        self.checkpoints.record_validation(self.state)  # last: otherwise it is repeated
 
     def _validate_final(self, model: Transformer, signals: Signals) -> None:
         """Validates an average of checkpoints, and says so if the best checkpoint is better."""
