@@ -103,9 +103,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
 
 def _score_settings(job: EvaluateJob, request: EngineRequest | None) -> ScoreSettings:
     """Metrics and tests to compute; a missing tokeniser is reported."""
-    names = job.metrics
-    if names is not None:
-        names = [name for name in names if name not in SOURCE_METRICS]
+    own = None if job.metrics is None else [n for n in job.metrics if n not in SOURCE_METRICS]
     bootstrap = job.bootstrap
     if bootstrap is None:
         bootstrap = 1000 if len(job.hypotheses) > 1 or job.report else 0
@@ -113,7 +111,7 @@ def _score_settings(job: EvaluateJob, request: EngineRequest | None) -> ScoreSet
     if request is not None:
         tgt_lang = tgt_lang or request.trained.data.tgt_lang
     settings = ScoreSettings(
-        tgt_lang=tgt_lang, metrics=names, bootstrap=bootstrap, by_length=job.by_length
+        tgt_lang=tgt_lang, metrics=own, bootstrap=bootstrap, by_length=job.by_length
     )
     charts = ["bleu"] if job.report else []
     for name in {*settings.names, *charts}:

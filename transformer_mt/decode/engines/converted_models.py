@@ -42,7 +42,11 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with files.locked(target.parent / ".lock"):
             if not _was_made_from(record, target):  # another process may have been faster
-                _convert(model, target, record)
+                from transformer_mt.decode.engines.ctranslate2_conversion import save  # PyTorch
+
+                with files.new_folder(target, replace=True) as folder:
+                    save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
+                    files.write_json(folder / _MADE_FROM, record)
                 log.warning(f"converted the model for CTranslate2: {target}")
     except OSError as error:
         raise UnavailableError(
@@ -55,14 +59,6 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
 def _was_made_from(record: dict[str, object], converted: Path) -> bool:
     path = converted / _MADE_FROM
     return path.is_file() and files.read_json(path) == record
-
-
-def _convert(model: ModelFolder, target: Path, record: dict[str, object]) -> None:
-    from transformer_mt.decode.engines.ctranslate2_conversion import save  # loads PyTorch
-
-    with files.new_folder(target, replace=True) as folder:
-        save(folder, model.load_model(), model.tokenizer, model.path, target.name)
-        files.write_json(folder / _MADE_FROM, record)
 
 
 def build(request: EngineRequest) -> CTranslate2Engine:
