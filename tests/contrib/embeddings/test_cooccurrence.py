@@ -1,8 +1,10 @@
 """Initial embeddings against the formula, translations of the sample, and what a model gets."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from support.errors import input_error
@@ -16,19 +18,26 @@ from transformer_mt.contrib.embeddings.cooccurrence import embeddings
 from transformer_mt.training.setup import initial_model
 
 
+def ppmi(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    rows, columns = counts.sum(1, keepdims=True), counts.sum(0) ** 0.75
+    expected = rows * columns / columns.sum()
+    expected[expected == 0] = 1  # the last piece does not occur
+    with np.errstate(divide="ignore"):
+        return np.maximum(0, np.log(counts / expected))
+
+
 def test_angles_are_those_of_the_decomposition_of_positive_mutual_information() -> None:
     size, rng = 12, np.random.default_rng(1)
     pairs = [rng.integers(0, size - 1, rng.integers(1, 9)) for _ in range(40)]
-    counts = np.zeros((size, size))
-    for pair in map(set, map(np.ndarray.tolist, pairs)):
-        for one in pair:
-            for other in pair:
-                counts[one, other] += 1
-    total = counts.sum(1)
-    expected = total[:, None] * total**0.75 / (total**0.75).sum()
-    expected[expected == 0] = 1  # the last piece does not occur
-    with np.errstate(divide="ignore"):
-        u, s, _ = np.linalg.svd(np.maximum(0, np.log(counts / expected)))
+    together, following = np.zeros((2, size, size))
+    for pair in pairs:
+        for one, other in product(set(pair.tolist()), repeat=2):
+            together[one, other] += 1
+        for i, piece in enumerate(pair.tolist()):
+            for other in pair[i + 1 : i + 3].tolist():
+                following[piece, other] += 1
+    matrix = np.hstack([ppmi(together), ppmi(following) / 2, ppmi(following.T) / 2])
+    u, s, _ = np.linalg.svd(matrix, full_matrices=False)
     vectors = (u * np.sqrt(s))[: size - 1]
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
 
