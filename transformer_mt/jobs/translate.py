@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
-from transformer_mt.data.text.lines import open_binary, raw_lines, read_blocks
+from transformer_mt.data.text.lines import open_binary, raw_blocks, raw_lines
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.partial_output import partial_output
@@ -53,21 +53,23 @@ def translate(
         document = resolve_name(DOCUMENT_FORMATS[job.document_format])(job)
     processor = LineProcessor(job, document)
     name = "source" if source else job.input or "standard input"
-    if document is not None:
-        _translate_document(job, document, processor, name, source, sink)
-    elif source is None and sink is None and _is_file(job.input) and _is_file(job.output):
+    to_file = source is None and sink is None and _is_file(job.input) and _is_file(job.output)
+    if document is None and to_file:
         _translate_file(str(job.input), str(job.output), processor)
     else:
         with ExitStack() as stack:
-            lines = source or stack.enter_context(_open_input(job.input))
+            stream = source or stack.enter_context(_open_input(job.input))
             file = sink or stack.enter_context(_open_output(job.output))
 
             def append(text: bytes) -> None:
                 file.write(text)
                 file.flush()
 
-            chunks = _read_available(lines, name, processor.chunk_lines)
-            _translate_chunks(chunks, processor, append)
+            if document is None:
+                chunks = _read_available(stream, name, processor.chunk_lines)
+                _translate_chunks(chunks, processor, append)
+            else:
+                append(_translate_document(document, stream, name, processor))
     processor.log_input_stats()
     return processor.stats
 
@@ -109,21 +111,10 @@ def _translate_file(source: str, target: str, processor: LineProcessor) -> None:
 
 
 def _translate_document(
-    job: TranslateJob,
-    document: Document,
-    processor: LineProcessor,
-    name: str,
-    source: BinaryIO | None,
-    sink: BinaryIO | None,
-) -> None:
+    document: Document, stream: BinaryIO, name: str, processor: LineProcessor
+) -> bytes:
     """Translates the lines into which a document is cut, and puts it together again."""
-    if source is not None:
-        content = source.read()
-    elif job.input is not None:
-        content = b"".join(read_blocks(job.input))
-    else:
-        with _open_input(None) as stream:
-            content = stream.read()
+    content = b"".join(raw_blocks(stream, name))
     try:
         lines = [line.encode() for line in document.read(content, *processor.languages)]
     except InputError as error:
@@ -132,13 +123,10 @@ def _translate_document(
     chunks = _chunks(lines, processor.chunk_lines)
     _translate_chunks(chunks, processor, text.write, len(lines))
     translated = document.write(text.getvalue().decode().split("\n")[:-1])
-    with ExitStack() as stack:
-        file = sink or stack.enter_context(_open_output(job.output))
-        file.write(translated.content)
-        file.flush()
     log.info(f"{name}: translated {translated.num_translated:,} text(s)")
     for warning in translated.warnings:
         log.warning(printable(warning))
+    return translated.content
 
 
 def _chunks(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:

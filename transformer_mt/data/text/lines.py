@@ -94,7 +94,13 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 def read_blocks(path: str | Path) -> Iterator[bytes]:
     """Streams a file of any encoding in blocks of bytes, decompressed as by ``open_binary``."""
-    with open_binary(path) as stream, reading(path, *_DAMAGE, remedy=_REMEDY):
+    with open_binary(path) as stream:
+        yield from raw_blocks(stream, str(path))
+
+
+def raw_blocks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Streams an open binary stream in blocks; ``name`` is that in error messages."""
+    with reading(name, *_DAMAGE, remedy=_REMEDY):
         yield from iter(partial(stream.read, _BLOCK_BYTES), b"")
 
 
