@@ -25,7 +25,8 @@ def test_translations_are_equal(
     norm: str, beam_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     folder, output = FIXTURE, tmp_path / "exported"
     lines = ["a b c", "h g f e", "d d a", "c", "b a h e g c", "x ü", " a  b\tc </s> "]
     if norm == "pre":

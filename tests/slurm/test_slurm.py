@@ -121,7 +121,6 @@ def test_array_of_jobs(corpus: Path) -> None:
 
 def test_sweep_of_jobs(corpus: Path) -> None:
     """Each job has a folder; the one that fails does not end the others."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     argv = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=5"]
     argv += ["train.batch_tokens=100,0,200", "train.max_steps=2", "train.validate_every=2"]
     command = ["mt-train", *settings(corpus, "sweep"), *argv, f"cache_dir={corpus}/empty"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
+import transformers
 from support import fake_hub, marian_models
 from support.errors import input_error
 from support.fake_hub import read_files
@@ -22,8 +23,6 @@ from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.decode.engines import ctranslate2_engine, torch_engine
 from transformer_mt.model_folder import ModelFolder
-
-transformers = pytest.importorskip("transformers")
 
 RNG = random.Random(1)
 WORDS = ["".join(RNG.choices("abcdefgh", k=RNG.randint(2, 6))) for _ in range(200)]
