@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from hydra.errors import OverrideParseException
+from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt.cli.settings import group_options, setting_names
@@ -36,8 +36,9 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     cause = error.__cause__ or error.__context__
     if "@experiment." in message:  # an experiment with defaults, but without that line
         return message + suggest("experiment", command)
-    if missing := re.search(r"Could not find '(\w+)/([^']+)'", message):
-        return _unknown_option(missing[1], missing[2], message)
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, option = str(error.missing_cfg_file).partition("/")
+        return _unknown_option(group, option, error.options)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
     message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
@@ -58,10 +59,9 @@ def without_class_names(message: str) -> str:
     return re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
 
 
-def _unknown_option(group: str, option: str, message: str) -> str:
+def _unknown_option(group: str, option: str, listed: Sequence[str]) -> str:
     """Explains that a group has no such option: which there are, and which is similar."""
     # Hydra's list has options of other folders, too (--config-dir), but none of inner folders.
-    listed = message.partition("Available options in")[2].partition(":")[2].split()
     auto = ["auto"] * (group == "model")  # not a file: cli/compose.py replaces it by an experiment
     known = [*listed, *auto, *(name for name in group_options(group) if name not in listed)]
     near = get_close_matches(option, known, n=1, cutoff=0.7)

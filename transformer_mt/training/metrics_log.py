@@ -28,8 +28,11 @@ class MetricsLog:
         self._path = run_dir / run_layout.METRICS
         # The validation of the latest update is recorded before its checkpoint knows of it.
         done = {"train": state.step, "valid": state.step - (state.metrics is None)}
-        kept = [x for x in read_records(run_dir) if x["step"] <= done[x["split"]]]
-        write_text(self._path, "".join(json.dumps(record) + "\n" for record in kept))
+        text = ""
+        for record in read_records(run_dir):
+            if record["step"] <= done[record["split"]]:
+                text += json.dumps(record) + "\n"
+        write_text(self._path, text)
 
     def append(self, split: str, step: int, values: Mapping[str, float]) -> None:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.
