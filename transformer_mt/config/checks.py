@@ -86,6 +86,11 @@ class Checked:
                     choice(key, name, *names)
                 require(len(set(values)) == len(values), f"{key} lists a name twice: {values}")
 
+    def require_defaults(self, *names: str, reason: str) -> None:
+        """Raises ``InputError`` if a setting has another value than its default."""
+        for name in names:
+            require(getattr(self, name) == getattr(type(self), name), f"{name} {reason}")
+
 
 def schema(job: type) -> DictConfig:
     """Types and defaults of a config dataclass as an OmegaConf node that can be merged into."""

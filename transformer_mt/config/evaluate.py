@@ -94,10 +94,9 @@ class EvaluateJob(Checked):
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",
         )
-        for key in () if self.model else ("step", "beam_size", "length_penalty", "tag"):
-            require(getattr(self, key) is None, f"{key} needs model=FOLDER")
-        for key in () if self.model else ("engine", "compute_type"):
-            require(getattr(self, key) == "auto", f"{key} needs model=FOLDER")
+        if not self.model:
+            of_model = ("step", "beam_size", "length_penalty", "tag", "engine", "compute_type")
+            self.require_defaults(*of_model, reason="needs model=FOLDER")
         own = self.testset in OWN_SETS
         require(bool(self.model) or not own, f"testset={self.testset} needs model=FOLDER")
         require(

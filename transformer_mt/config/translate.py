@@ -62,11 +62,9 @@ class DecodeConfig(SearchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in () if self.sampling else ("temperature", "top_k", "seed"):
-            require(
-                getattr(self, name) == getattr(DecodeConfig, name),
-                f"{name} applies to sampling only: set sampling=true too",
-            )
+        if not self.sampling:
+            reason = "applies to sampling only: set sampling=true too"
+            self.require_defaults("temperature", "top_k", "seed", reason=reason)
 
     def check_nbest(self, nbest: int) -> None:
         """Raises ``InputError`` if a search with these settings has no ``nbest`` translations."""
@@ -163,21 +161,16 @@ class TranslateJob(Checked):
         message = "beam_size applies to beam search: it cannot be used with sampling=true"
         require(not self.sampling or self.beam_size is None, message)
         if self.score is not None:
-            for key, used in (
-                ("prefix", self.prefix is not None),
-                ("alignment", self.alignment),
-                ("nbest", self.nbest > 1),
-                ("sampling", self.sampling),
-            ):
-                require(not used, f"{key} cannot be used with score, which does not translate")
+            reason = "cannot be used with score, which does not translate"
+            self.require_defaults("prefix", "alignment", "nbest", "sampling", reason=reason)
         for setting, used in (
             (f"split={self.split}", self.split == "sentences"),
             (f"markup={self.markup}", self.markup != "text"),
             (f"format={self.document_format}", self.document_format is not None),
         ):
-            for key in ("prefix", "score", "alignment") if used else ():
-                message = f"{key} applies to whole lines: it cannot be used with {setting}"
-                require(getattr(self, key) in (None, False), message)
+            if used:
+                reason = f"applies to whole lines: it cannot be used with {setting}"
+                self.require_defaults("prefix", "score", "alignment", reason=reason)
         message = "fuzzy=false applies to PO files: set format=po, or leave it out"
         require(self.fuzzy or self.document_format == "po", message)
 
