@@ -42,8 +42,8 @@ def choose_experiment(
         compose: Composes them.
 
     Returns:
-        Overrides: the experiment; for text of very many characters, also size and character
-        coverage of its vocabulary. None at all: the paper's base model.
+        Overrides: the experiment, or the paper's base model; for text of very many characters, also
+        size and character coverage of its vocabulary.
     """
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
@@ -56,28 +56,20 @@ def choose_experiment(
         if number <= _COUNTED_PAIRS:
             characters.update(pair.src + pair.tgt)
     if number == MANY_PAIRS and torch.cuda.is_available():
-        chosen, settings = [], "model=base, as in the paper"
+        chosen = ["model=base"]
     else:
         name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
-        tree = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml")
         chosen = [f"experiment={name}"]
-        size = f"model={tree.defaults[0]['override /model']}"
         if any(override.startswith("train.init_from=") for override in overrides):
             chosen.append("model=base")  # the defaults, in place of which the parent's are taken
-            size = "size and vocabulary of train.init_from,"
         elif not any(override.startswith("tokenizer.path=") for override in overrides):
-            vocab_size, coverage = fit_to_characters(characters, tree.tokenizer.vocab_size)
-            size += f" tokenizer.vocab_size={vocab_size}"
-            if (vocab_size, coverage) != (tree.tokenizer.vocab_size, 1.0):
+            usual = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml").tokenizer.vocab_size
+            vocab_size, coverage = fit_to_characters(characters, usual)
+            if (vocab_size, coverage) != (usual, 1.0):
                 chosen.append(f"tokenizer.vocab_size={vocab_size}")
                 chosen.append(f"tokenizer.character_coverage={coverage}")
-                size += f" {chosen[-1]} ({len(characters):,} characters, the rarest as bytes)"
-        settings = (
-            f"{chosen[0]}, {size} "
-            f"train.batch_tokens={tree.train.batch_tokens} train.max_steps={tree.train.max_steps}"
-        )
     if current_rank() == 0:
-        text = f"{number:,} training pairs: {settings}; your own settings override these"
+        text = f"{number:,} training pairs: {' '.join(chosen)}; your own settings override these"
         print(f"mt-train: model=auto: {text}", file=sys.stderr)
     return chosen
 
