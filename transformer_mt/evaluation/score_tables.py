@@ -20,7 +20,7 @@ def to_text(evaluation: Evaluation) -> str:
     """A list of the scores of one system, or a table of several; and their scores by length."""
     systems = evaluation.systems
     if len(systems) > 1:
-        lines = [_comparison(systems), *_notes(evaluation), *_signatures(systems[0].scores)]
+        lines = [_comparison(systems), *_notes(evaluation)]
     else:
         lines = [scores.to_text(systems[0].scores), *_interval_note(evaluation)]
     # A metric that reads the source has no scores by length.
@@ -90,16 +90,13 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.has_tests:
         yield "p: probability of a difference this large if both systems were equally good,"
         yield f"   by the paired bootstrap test; *: p is below {SIGNIFICANT}"
+    yield "Signatures:"
+    for score in evaluation.systems[0].scores:
+        yield score.name
+        yield f"  {score.short_signature}"  # never wrapped: it is copied into papers
 
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:
     if resamples := evaluation.settings.bootstrap:
         seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
         yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}"
-
-
-def _signatures(items: Sequence[Score]) -> Iterator[str]:
-    yield "Signatures:"
-    for score in items:
-        yield score.name
-        yield f"  {score.short_signature}"  # never wrapped: it is copied into papers
