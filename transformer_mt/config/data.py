@@ -85,8 +85,8 @@ class DataConfig(Checked, prefix="data."):
     augment: str = one_of("none", "standard")
     """Add noise to a share of the training pairs when they are encoded, and to the text that the
     vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals and 5%
-    in title case, leaves out the final marks of 20%, and adds typing errors, other quotes or blanks
-    to 5% of the sources each."""
+    in title case, leaves out the final marks of 20%, and adds typing errors or other quotes to 5%
+    of the sources each."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from transformer_mt.contrib.robustness.noise import (
     NOISES,
     STANDARD,
-    extra_blanks,
     no_final_punctuation,
     title_case,
     typing_errors,
@@ -40,7 +39,7 @@ def test_the_mix_has_a_rate_of_every_kind() -> None:
     given = Pair('it is a "very" long way .', "es ist weit .")
     drawn = [add(STANDARD, *given, seed=seed) for seed in range(2000)]
     assert drawn.count(given) / len(drawn) == pytest.approx(stay, abs=0.03)
-    assert 1 - stay == pytest.approx(0.4, abs=0.02)
+    assert 1 - stay == pytest.approx(0.36, abs=0.01)
 
 
 @given(TEXTS, TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
@@ -127,18 +126,3 @@ def test_typing_errors_touch_only_words(text: str, seed: int) -> None:
     assert Counter(single) <= kept
     if not re.search(r"[^\W\d_]{2}", text):
         assert noisy == text
-
-
-def test_extra_blanks() -> None:
-    text = "one two, three four: 3.5 six seven eight (so) ten - eleven!"
-    spaced = "one two , three four : 3.5 six seven eight (so) ten - eleven !"
-    blanks = text.count(" ")
-    places = set()
-    for seed in range(100):
-        noisy = add(extra_blanks, text, seed=seed).src
-        assert " ".join(noisy.split()) == spaced
-        assert noisy.count("  ") == math.ceil(blanks / 5) == 3
-        places |= {match.start() for match in re.finditer("  ", noisy)}
-    assert len(places) >= blanks  # all blanks are doubled at some time
-    assert add(extra_blanks, "Well ...").src == "Well  ..."
-    assert add(extra_blanks, "Bern").src == "Bern"

@@ -1,4 +1,4 @@
-"""Noise as users type it: capitals, missing final marks, other quotes, typing errors, blanks.
+"""Noise as users type it: capitals, missing final marks, other quotes, typing errors.
 
 Training adds it to some pairs (``data.augment``), ``noise_scores`` to all lines of a test set. Each
 function maps a pair of texts without a tag to a pair; it adds no line break and leaves no text
@@ -17,7 +17,6 @@ import numpy as np
 from transformer_mt.protocols import Pair, PairNoise
 
 _WORDS_PER_ERROR = 10
-_BLANKS_PER_EXTRA = 5
 
 _QUOTES = ("“”", "„“", "«»", "””")
 """Opening and closing double quotes: English, German, French, Swedish."""
@@ -26,8 +25,6 @@ _FIRST_LETTER = re.compile(r"(?<!\S)[^\w\s]*[^\W\d_]")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FINAL_MARKS = re.compile(r"[\s.!?…。！？।؟]+$")
 _OPENING = re.compile(r'(?<![^\s([{])"(?=\S)')
-_MARKS = re.compile(r"(?<=\w)(?=[,.;:!?…]+(?:\s|$))")
-"""Before the punctuation marks that end a word."""
 
 
 def upper_case(pair: Pair, _: np.random.Generator) -> Pair:
@@ -67,7 +64,8 @@ def typing_errors(pair: Pair, rng: np.random.Generator) -> Pair:
     text = pair.src
     words = [word for word in _WORD.finditer(text) if word[0].isalpha()]  # not H₂O, m²
     letters = "".join(word[0] for word in words)
-    for i in _choose(len(words), _WORDS_PER_ERROR, rng):
+    wrong_words = rng.permutation(len(words))[: math.ceil(len(words) / _WORDS_PER_ERROR)]
+    for i in sorted(wrong_words.tolist(), reverse=True):  # places of earlier ones stay valid
         at = words[i].start() + int(rng.integers(len(words[i][0]) - 1))
         first, second = text[at], text[at + 1]
         other = letters[rng.integers(len(letters))]
@@ -77,25 +75,12 @@ def typing_errors(pair: Pair, rng: np.random.Generator) -> Pair:
     return pair._replace(src=text)
 
 
-def extra_blanks(pair: Pair, rng: np.random.Generator) -> Pair:
-    """A source with every fifth blank doubled, rounded up, and one before punctuation after words.
-
-    Vocabularies merge the former; the latter change what a model reads.
-    """
-    text = pair.src
-    places = [i for i, character in enumerate(text) if character == " "]
-    for i in _choose(len(places), _BLANKS_PER_EXTRA, rng):
-        text = f"{text[: places[i]]} {text[places[i] :]}"
-    return pair._replace(src=_MARKS.sub(" ", text))
-
-
 NOISES: dict[str, PairNoise] = {
     "upper_case": upper_case,
     "title_case": title_case,
     "no_final_punctuation": no_final_punctuation,
     "typographic_quotes": typographic_quotes,
     "typing_errors": typing_errors,
-    "extra_blanks": extra_blanks,
 }
 """All kinds, in the order in which several are added to one pair."""
 
@@ -126,13 +111,6 @@ STANDARD = NoiseMix(
         "no_final_punctuation": 0.2,
         "typographic_quotes": 0.05,
         "typing_errors": 0.05,
-        "extra_blanks": 0.05,
     }
 )
-"""``data.augment=standard``: noise on two fifths of the pairs."""
-
-
-def _choose(count: int, every: int, rng: np.random.Generator) -> list[int]:
-    """One in ``every`` of ``count`` things, rounded up: random indices, the last one first."""
-    chosen = rng.permutation(count)[: math.ceil(count / every)]
-    return sorted(chosen.tolist(), reverse=True)
+"""``data.augment=standard``: noise on more than a third of the pairs."""
