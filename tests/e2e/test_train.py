@@ -289,10 +289,11 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     base = shutil.copytree(finished, tmp_path / "base")
     start = f"train.init_from={base}"
     more = ["tokenizer.vocab_size=777", "model.dropout=0.3", "train.validate_every=1"]
-    argv = [start, *schedule, *more]
+    argv = [start, *schedule, *more, "schedule.warmup_steps=4"]
     run_dir = tmp_path / "tuned"
     _, err = train(run_dir, *argv, folder=other).done()
     assert f"starting from the weights of {base} (" in err
+    assert "the run ends after 3 updates, in its warm-up of 4" in err
     old = load_file(finished / "model.safetensors")
     for name in ("model.safetensors", "checkpoints/step_00000001/model.safetensors"):
         new = load_file(run_dir / name)
@@ -306,6 +307,7 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
     assert "is finished: nothing to do" in train(run_dir, *argv, folder=other).done()[1]
     _, err = train(run_dir, *argv, "train.max_steps=4", folder=other).done()
     assert "resuming after update 3\n" in err
+    assert "its warm-up" not in err
 
 
 def test_stage_prepare_prepares_the_data_only_and_the_next_run_uses_them(tmp_path: Path) -> None:

@@ -153,10 +153,8 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         if trainer.finished:
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
-                advice = "raise that limit to continue training"
-                log.info(
-                    "%s is finished: nothing to do (%s; %s)", run_dir, trainer.finished, advice
-                )
+                advice = f"{trainer.finished}; raise that limit to continue training"
+                log.info("%s is finished: nothing to do (%s)", run_dir, advice)
                 return TrainResult(run_dir, scores if data.test else None, trainer.state.best)
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
@@ -166,6 +164,8 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         starts = run_folder.record_start(
             run_dir, world, parameters, trainer.state.step, trainer.precision
         )
+        if world.is_main:
+            _log_start(job, data, trainer, parameters, world)
         with Trackers(job if world.is_main else None, trainer.state.step) as record:
             try:
                 model = trainer.run(record)
@@ -208,6 +208,38 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
                 f"validation pair {lengths.argmax() + 1} has {lengths.max()} tokens, but "
                 f"model.max_positions={job.model.max_positions}: increase it"
             )
+
+
+def _log_start(
+    job: TrainJob, data: Prepared, trainer: Trainer, parameters: int, world: World
+) -> None:
+    """Logs the sizes of model and run, and what training starts from."""
+    batches, last_step = trainer.batches, trainer.criteria.last_step
+    layers = f"{job.model.num_encoder_layers} + {job.model.num_decoder_layers} layers"
+    vocabulary = f"{trainer.model.vocab_size:,}"
+    text = "model: %s parameters, %s, d_model %d, vocabulary %s"
+    log.info(text, f"{parameters:,}", layers, job.model.d_model, vocabulary)
+    log.info(
+        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, in %s%s",
+        f"{len(data.train):,}",
+        f"{batches.steps_per_epoch:,}",
+        f"{last_step:,}",
+        world.size,
+        "CPU" if world.device.type == "cpu" else "GPU",
+        trainer.precision,
+        ", compiled" if batches.buffer_shape else "",
+    )
+    if last_step < job.schedule.warmup_steps:
+        log.warning(
+            "warning: the run ends after %s updates, in its warm-up of %s, so the learning rate "
+            "does not reach its peak: lower schedule.warmup_steps, or raise the limit of the run",
+            f"{last_step:,}",
+            f"{job.schedule.warmup_steps:,}",
+        )
+    if trainer.state.step:
+        log.info("resuming after update %s", f"{trainer.state.step:,}")
+    elif job.train.init_from:
+        log.info("starting from the weights of %s (%s)", job.train.init_from, layers)
 
 
 def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:

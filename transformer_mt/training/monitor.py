@@ -8,13 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from tqdm import tqdm
 
-from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.batch_iterator import BatchIterator
-from transformer_mt.distributed.world import World
-from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.metrics_log import MetricsLog
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.trackers import Trackers
@@ -135,50 +130,6 @@ class Monitor:
         if self._metrics:
             self._metrics.append(split, step, values)
         self._trackers.log_scalars(split, step, values)
-
-
-def log_start(
-    job: TrainJob,
-    num_pairs: int,
-    model: Transformer,
-    batches: BatchIterator,
-    criteria: StoppingCriteria,
-    precision: str,
-    world: World,
-    *,
-    done: int,
-) -> None:
-    """Logs the sizes of model and run, and the number of updates done by earlier starts."""
-    log.info(
-        "model: %s parameters, %d + %d layers, d_model %d, vocabulary %s",
-        f"{sum(map(torch.numel, model.parameters())):,}",
-        job.model.num_encoder_layers,
-        job.model.num_decoder_layers,
-        job.model.d_model,
-        f"{model.vocab_size:,}",
-    )
-    log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, in %s%s",
-        f"{num_pairs:,}",
-        f"{batches.steps_per_epoch:,}",
-        f"{criteria.last_step:,}",
-        world.size,
-        "CPU" if world.device.type == "cpu" else "GPU",
-        precision,
-        ", compiled" if batches.buffer_shape else "",
-    )
-    if criteria.last_step < job.schedule.warmup_steps:
-        log.warning(
-            "warning: the run ends after %s updates, in its warm-up of %s, so the learning rate "
-            "does not reach its peak: lower schedule.warmup_steps, or raise the limit of the run",
-            f"{criteria.last_step:,}",
-            f"{job.schedule.warmup_steps:,}",
-        )
-    if done:
-        log.info("resuming after update %s", f"{done:,}")
-    elif job.train.init_from:
-        layers = (job.model.num_encoder_layers, job.model.num_decoder_layers)
-        log.info("starting from the weights of %s (%d + %d layers)", job.train.init_from, *layers)
 
 
 def format_values(values: Mapping[str, float]) -> str:

@@ -18,7 +18,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
-from transformer_mt.model.transformer import BLOCK, Transformer
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import ModelFolder
 from transformer_mt.protocols import InitialEmbeddings
 from transformer_mt.registries import INITIAL_EMBEDDINGS
@@ -179,22 +179,6 @@ def default_max_tokens(
     layers = model.num_encoder_layers + model.num_decoder_layers
     saved, logits = (200, 0) if compiled_vocab is None else (39, 4 * compiled_vocab)
     return max(1024, memory // (2 * (saved * model.d_model * layers + logits)))
-
-
-def reserve_positions(
-    model: Transformer, longest_batch: int, longest_valid: int, job: TrainJob
-) -> None:
-    """Computes the positions of a compiled step once: a table of another size would recompile it.
-
-    Args:
-        model: The model.
-        longest_batch: Maximum length of a sequence in training.
-        longest_valid: Maximum length in the validation set.
-        job: The configuration, with the maximum length of a translation.
-    """
-    longest_translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + BLOCK
-    for embedding in {model.source_embedding, model.embedding}:
-        embedding.reserve(max(longest_batch, longest_valid, longest_translation))
 
 
 def evenly_spaced_layers(model: Transformer, config: ModelConfig) -> dict[str, Tensor]:

@@ -20,11 +20,11 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.model.transformer import Transformer
+from transformer_mt.model.transformer import BLOCK, Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
-from transformer_mt.training.monitor import Monitor, log_start
+from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.optimizer import Schedule
 from transformer_mt.training.progress import StoppingCriteria, is_better
 from transformer_mt.training.setup import (
@@ -32,7 +32,6 @@ from transformer_mt.training.setup import (
     agreed_precision,
     final_model,
     initial_model,
-    reserve_positions,
 )
 from transformer_mt.training.step import LossModule, MetricSums, TrainStep
 from transformer_mt.training.trackers import Trackers
@@ -66,6 +65,7 @@ class Trainer:
     Attributes:
         model: The model in training.
         precision: ``fp32``, ``bf16`` or ``fp16``.
+        batches: The batches of its updates.
         criteria: Intervals and limits of the run.
         state: Progress of the run.
         checkpoints: Checkpoints of the run, from which the final model is made.
@@ -98,9 +98,13 @@ class Trainer:
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        self._batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
-        if shape := self._batches.buffer_shape:
-            reserve_positions(self.model, shape.max_length, self._valid.max_length, job)
+        self.batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
+        if shape := self.batches.buffer_shape:
+            # Once: a table of positions of another size would recompile the step.
+            translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + BLOCK
+            longest = max(shape.max_length, self._valid.max_length, translation)
+            for embedding in {self.model.source_embedding, self.model.embedding}:
+                embedding.reserve(longest)
         self._train_step = TrainStep(
             self.model,
             job.optimizer,
@@ -132,12 +136,9 @@ class Trainer:
                 written, or memory is insufficient.
         """
         job, state, world = self._job, self.state, self._world
-        if world.is_main:
-            sizes = len(self._train), self.model, self._batches, self.criteria
-            log_start(job, *sizes, self.precision, world, done=state.step)
         self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
         remaining = range(state.step + 1, self.criteria.last_step + 1)
-        batches = prefetch(self._batches.read(remaining))
+        batches = prefetch(self.batches.read(remaining))
         try:
             with Signals(world.size > 1) as signals:
                 with closing(self.checkpoints):
@@ -159,7 +160,7 @@ class Trainer:
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
         state, criteria = self.state, self.criteria
-        if state.step == 0 and self._world.device.type == "cuda" and not self._batches.buffer_shape:
+        if state.step == 0 and self._world.device.type == "cuda" and not self.batches.buffer_shape:
             self._probe_memory()
         if self._is_unvalidated:
             with self._monitor.paused():
@@ -213,7 +214,7 @@ class Trainer:
 
     def _probe_memory(self) -> None:
         """Computes the gradient of the largest batch, so that missing memory shows at the start."""
-        self._micro_batches = [self._batches.worst_case()]
+        self._micro_batches = [self.batches.worst_case()]
         self._train_step.gradient(self._micro_batches, 1)
         self._train_step.optimizer.zero_grad()
         self._micro_batches = []

@@ -73,12 +73,9 @@ def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
         torch.testing.assert_close(tensor.double(), mean, rtol=1e-6, atol=1e-8)
     assert_equal({n: p.detach() for n, p in model.named_parameters()}, weights(tmp_path))
     assert not model.training
-    assert "its warm-up" not in messages.text
 
 
-def test_settings_reach_the_training_step(
-    tmp_path: Path, messages: pytest.LogCaptureFixture
-) -> None:
+def test_settings_reach_the_training_step(tmp_path: Path) -> None:
     """Each setting has its own test elsewhere; here, that the trainer passes it on."""
 
     def trained(name: str, **config: Any) -> tuple[float, float]:
@@ -94,7 +91,6 @@ def test_settings_reach_the_training_step(
     assert norm > 2e-3
     assert trained("clipped", clip_norm=1e-3) == (loss, pytest.approx(1e-3, rel=1e-3))
     assert trained("smooth", label_smoothing=0.3)[0] != loss
-    assert messages.text.count("its warm-up of 10") == 3  # each of them is that short
 
 
 def test_a_validation_loss_that_is_not_finite_is_an_error_with_advice(
@@ -131,7 +127,7 @@ def test_recorded_figures_are_per_target_token_and_per_second(
     settings: dict[str, Any] = {"max_steps": 9, "log_every": 100, "seed": 2}
     run = trainer(tmp_path, schedule=fixed, model=tiny_config(dropout=0.0), **settings)
     run.run()
-    plan = run._batches.plan
+    plan = run.batches.plan
     first, *rest = ([*np.concatenate(plan[i].chunks)] for i in range(9))
     sets = (PAIRS, first), (PAIRS, [*itertools.chain(*rest)]), (VALID, range(len(VALID)))
     one, others = (record for record in records(tmp_path, ()) if record["split"] == "train")
