@@ -4,39 +4,30 @@ Processes and runs that start together build each cache entry once. Preparation 
 any process group exists.
 """
 
-import json
 import logging
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from transformer_mt import run_layout
+from transformer_mt import files, run_layout
 from transformer_mt.config import DataConfig, SourceConfig, TrainJob
 from transformer_mt.config.checks import require
 from transformer_mt.data import held_out
 from transformer_mt.data.cleaning.cleaner import clean_text
 from transformer_mt.data.cleaning.filters import FILTERS
-from transformer_mt.data.store import token_store
 from transformer_mt.data.store.encode import (
     CHUNK_PAIRS,
+    REPORT,
     EncodeChunk,
-    encode_all,
+    encode_corpus,
     read_chunks,
-    read_encoded,
 )
-from transformer_mt.data.store.token_store import (
-    Corpus,
-    Side,
-    TokenStore,
-    token_type,
-    write_corpus,
-)
+from transformer_mt.data.store.token_store import FORMAT, Corpus, Side, TokenStore
 from transformer_mt.data.store.workers import map_ordered, run_in_process
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -54,20 +45,10 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
-from transformer_mt.files import (
-    build_once,
-    cache_key,
-    cache_path,
-    expand_user,
-    read_json,
-    write_json,
-)
 from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)
 
-REPORT = "cleaning.json"
-"""Name of the cleaning report in the folder of the corpus."""
 _HELD_OUT = "held_out.json"
 """Name of the held-out pairs in the folder of the vocabulary."""
 
@@ -87,8 +68,6 @@ _VOCABULARY_SEED = 1
 class Prepared:
     """The prepared data of a training job."""
 
-    config: DataConfig
-    """The configuration of the data."""
     tokenizer_model: Path
     """The vocabulary: a SentencePiece model, or a folder with one for each language."""
     tokenizer: Tokenizer
@@ -97,27 +76,17 @@ class Prepared:
     """Folder of the encoded training data."""
     train: Corpus
     """The training pairs, memory-mapped."""
+    report: dict[str, Any]
+    """What cleaning dropped: ``CleaningReport.to_json``."""
     valid: list[Pair]
     """The validation set."""
+    valid_store: TokenStore
+    """The validation set, normalised and encoded in memory, without cleaning."""
     test: list[Pair]
     """The test set; may be empty."""
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares; with weighted sources, also the number of pairs of each (``sources``)."""
-
-    @cached_property
-    def valid_store(self) -> TokenStore:
-        """The validation pairs, normalised and encoded in memory, without cleaning."""
-        sources, targets = list[list[int]](), list[list[int]]()
-        for src, tgt in self.tokenizer.encode_pairs(self.valid, Normalizer.of(self.config)):
-            sources.append([*src, EOS])
-            targets.append([*tgt, EOS])
-        return TokenStore(Side.from_lists(sources), Side.from_lists(targets))
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Report of what cleaning dropped: ``CleaningReport.to_json``."""
-        return dict(read_json(self.corpus / REPORT))
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -127,7 +96,7 @@ def prepare(job: TrainJob) -> Prepared:
         InputError: A source cannot be read; cleaning drops all pairs; the vocabulary does not suit
             the model; or the cache cannot be written.
     """
-    data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
+    data, cache_dir = job.data, files.cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
     sets = {"valid": read_all(data.valid, data, cache_dir)}
     sets["test"] = read_all(data.test, data, cache_dir)
@@ -146,11 +115,22 @@ def prepare(job: TrainJob) -> Prepared:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
     corpus = _corpus(job, cache_dir, vocabulary, excluded)
     train = Corpus.load(corpus)
-    checksums = {"corpus": train.fingerprint, **{k: cache_key(v) for k, v in sets.items()}}
+    checksums = {"corpus": train.fingerprint, **{k: files.cache_key(v) for k, v in sets.items()}}
     if data.weights:  # otherwise the division into sources has no effect
         checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
-    valid, test = sets["valid"], sets["test"]
-    return Prepared(data, vocabulary, tokenizer, corpus, train, valid, test, checksums)
+    encoded = [*tokenizer.encode_pairs(sets["valid"], Normalizer.of(data))]
+    src, tgt = (Side.from_lists([[*pair[i], EOS] for pair in encoded]) for i in (0, 1))
+    return Prepared(
+        tokenizer_model=vocabulary,
+        tokenizer=tokenizer,
+        corpus=corpus,
+        train=train,
+        report=files.read_json(corpus / REPORT),
+        valid=sets["valid"],
+        valid_store=TokenStore(src, tgt),
+        test=sets["test"],
+        fingerprints=checksums,
+    )
 
 
 def _text(data: DataConfig) -> list[object]:
@@ -179,7 +159,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
     of_lengths = ("max_tokens", "max_ratio") if sizes else ()
     filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
-    entry = cache_dir / f"tokenizer-{cache_key(_text(data), filters, settings, sizes)}"
+    entry = cache_dir / f"tokenizer-{files.cache_key(_text(data), filters, settings, sizes)}"
 
     def build(to: Path) -> None:
         local = replace(data, train=local_sources(data.train, data, cache_dir))
@@ -189,13 +169,13 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         else:
             excluded = held_out.side_hashes(chain(*candidates.values()), data, data.tags)
             _learn_vocabulary(replace(job, data=local), excluded, to)
-        write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
+        files.write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
 
-    build_once(entry, build)
-    content = read_json(entry / _HELD_OUT)
+    files.build_once(entry, build)
+    content = files.read_json(entry / _HELD_OUT)
     sets = {part: [Pair(*pair) for pair in pairs] for part, pairs in content.items()}
-    files = [given] if given and not missing else vocabulary_files(entry)
-    return (files[0] if len(files) == 1 else entry), sets
+    paths = [given] if given and not missing else vocabulary_files(entry)
+    return (paths[0] if len(paths) == 1 else entry), sets
 
 
 def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozenset[int]) -> Path:
@@ -205,13 +185,14 @@ def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozense
     settings = [cleaning, data.shard_pairs, checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append(seed)
-    entry = cache_dir / f"corpus-{cache_key(_text(data), token_store.FORMAT, settings)}"
+    entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
 
     def build(to: Path) -> None:
         local = replace(data, train=local_sources(data.train, data, cache_dir))
-        _encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
+        log.info("encoding the training data")
+        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
 
-    build_once(entry, build)
+    files.build_once(entry, build)
     return entry
 
 
@@ -238,7 +219,7 @@ def local_sources(
         if source.kind == "mtdata":
             download = resolve_name(MTDATA)(source, *data.languages(source))
             entry = cache_dir / source.kind / source.name
-            build_once(entry, download.fetch)
+            files.build_once(entry, download.fetch)
             source = download.files(entry)
         local.append(source)
     return local
@@ -246,7 +227,7 @@ def local_sources(
 
 def existing_vocabulary(path: str, run_dir: str) -> Path:
     """The given vocabulary, ``tokenizer.path``; if it no longer exists, the run folder's copy."""
-    given, copy = expand_user(path).resolve(), Path(run_dir)
+    given, copy = files.expand_user(path).resolve(), Path(run_dir)
     return copy if vocabulary_files(copy)[0].exists() and not given.exists() else given
 
 
@@ -285,26 +266,3 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
         model = run_in_process(train, text) if len(parts) > 1 else train(text)
         text.unlink()
         (folder / name).write_bytes(model)
-
-
-def _encode_corpus(task: EncodeChunk, folder: Path) -> None:
-    data = task.data
-    log.info("encoding the training data")
-    unsorted = folder / "unsorted"
-    unsorted.mkdir()
-    encoded = encode_all(task, unsorted)
-    used = {source for source, mask in encoded.chunks if mask.any()}
-    for number, source in enumerate(data.train):
-        if number not in used:
-            log.warning("warning: cleaning drops all pairs of %s", source)
-    vocab_size = Tokenizer.load(task.vocabulary).num_ids
-    write_corpus(
-        folder,
-        read_encoded(encoded, token_type(vocab_size)),
-        num_shards=max(1, encoded.report.kept // data.shard_pairs),
-        vocab_size=vocab_size,
-        num_sources=len(data.train),
-    )
-    shutil.rmtree(unsorted)
-    text = json.dumps(encoded.report.to_json(), indent=2, ensure_ascii=False)
-    (folder / REPORT).write_text(text, encoding="utf-8")

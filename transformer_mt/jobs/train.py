@@ -15,7 +15,8 @@ import torch
 from transformer_mt.config import TrainJob
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import report_table
-from transformer_mt.data.prepare import REPORT, Prepared, prepare
+from transformer_mt.data.prepare import Prepared, prepare
+from transformer_mt.data.store.encode import REPORT
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.distributed import current_rank, is_launched
 from transformer_mt.distributed.torchrun import record, torchrun

@@ -79,15 +79,16 @@ def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: 
     data = prepared(tmp_path / "a", [corpus], valid_pairs=40, test_pairs=45)
     run_dir = tmp_path / "run"
     run_dir.mkdir()
-    write_sets(run_dir, data.config, {"valid": data.valid, "test": data.test})
+    config = DataConfig(src_lang="en", tgt_lang="de", valid_pairs=40, test_pairs=45)
+    write_sets(run_dir, config, {"valid": data.valid, "test": data.test})
     assert sorted(path.name for path in (run_dir / "data").iterdir()) == [
         "test.de", "test.en", "valid.de", "valid.en",
     ]  # fmt: skip
-    given = with_written_sets(data.config, run_dir)
+    given = with_written_sets(config, run_dir)
     assert (given.valid_pairs, given.test_pairs) == (None, None)
     assert read_all(given.valid, given, tmp_path) == data.valid
     assert read_all(given.test, given, tmp_path) == data.test
-    assert with_written_sets(data.config, tmp_path / "exported").test == []
+    assert with_written_sets(config, tmp_path / "exported").test == []
 
 
 def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:

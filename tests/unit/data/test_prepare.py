@@ -44,7 +44,7 @@ def job(tmp_path: Path) -> TrainJob:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the steps that run instead of finding their result in the cache, in order."""
     names: list[str] = []
-    for name in ("_learn_vocabulary", "_encode_corpus"):
+    for name in ("_learn_vocabulary", "encode_corpus"):
         real = getattr(prepare_module, name)
 
         def spy(*args: Any, _real: Any = real, _name: str = name) -> None:
@@ -79,16 +79,16 @@ def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:
     assert {key for key in before if before[key] != after[key]} == {"valid"}
 
 
-BOTH = ["_learn_vocabulary", "_encode_corpus"]
+BOTH = ["_learn_vocabulary", "encode_corpus"]
 CHANGES: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "the model": ("model", {"d_model": 64}, []),
     "the number of updates": ("train", {"max_steps": 7}, []),
     "the training seed": ("train", {"seed": 2}, []),
     "the number of processes": ("data", {"workers": 1}, []),
-    "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["_encode_corpus"]),
-    "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["_encode_corpus"]),
-    "de-duplication": ("data.cleaning", {"deduplicate": None}, ["_encode_corpus"]),
-    "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["_encode_corpus"]),
+    "the maximum length": ("data.cleaning", {"max_tokens": 32}, ["encode_corpus"]),
+    "the maximum ratio": ("data.cleaning", {"max_ratio": 3.0}, ["encode_corpus"]),
+    "de-duplication": ("data.cleaning", {"deduplicate": None}, ["encode_corpus"]),
+    "held-out filtering": ("data.cleaning", {"drop_held_out": True}, ["encode_corpus"]),
     "a text filter": ("data.cleaning", {"drop_repetitive": True}, BOTH),
     "noise": ("data", {"augment": "standard"}, BOTH),
     "the normalisation": ("data", {"normalization": "nfc"}, BOTH),
@@ -117,7 +117,7 @@ def test_noise_depends_on_the_seed(job: TrainJob, built: list[str]) -> None:
     first = prepare(job)
     built.clear()
     assert prepare(changed(job, "train", seed=2)).corpus != first.corpus
-    assert built == ["_encode_corpus"]
+    assert built == ["encode_corpus"]
     built.clear()
     assert prepare(job).corpus == first.corpus
     assert built == []

@@ -4,6 +4,9 @@ Worker processes clean and encode chunks of the text. This process appends what 
 files, in the order of the corpus, and then finds the pairs to keep by sorting their hashes.
 """
 
+import json
+import logging
+import shutil
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -25,13 +28,15 @@ from transformer_mt.data.cleaning.cleaner import (
     cleaners,
 )
 from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
-from transformer_mt.data.store.token_store import Side, TokenStore, token_type
+from transformer_mt.data.store.token_store import Side, TokenStore, token_type, write_corpus
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import Pair, read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import progress_bar
+
+log = logging.getLogger(__name__)
 
 Mask = npt.NDArray[np.bool_]
 Arrays = dict[str, npt.NDArray[Any]]
@@ -40,6 +45,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 CHUNK_PAIRS = 10_000
 CHUNK_CHARACTERS = 4_000_000
 """A chunk ends with the pair that reaches either limit, which bounds the memory of a worker."""
+
+REPORT = "cleaning.json"
+"""Name of the cleaning report in the folder of the corpus."""
 
 HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
@@ -233,7 +241,33 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
 
-def read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:
+def encode_corpus(task: EncodeChunk, folder: Path) -> None:
+    """Writes a corpus and its cleaning report into an existing folder.
+
+    Raises:
+        InputError: See ``encode_all``.
+    """
+    data, unsorted = task.data, folder / "unsorted"
+    unsorted.mkdir()
+    encoded = encode_all(task, unsorted)
+    used = {source for source, mask in encoded.chunks if mask.any()}
+    for number, source in enumerate(data.train):
+        if number not in used:
+            log.warning("warning: cleaning drops all pairs of %s", source)
+    vocab_size = task.tokenizer.num_ids  # loaded here only now: tasks are copied to the workers
+    write_corpus(
+        folder,
+        _read_encoded(encoded, token_type(vocab_size)),
+        num_shards=max(1, encoded.report.kept // data.shard_pairs),
+        vocab_size=vocab_size,
+        num_sources=len(data.train),
+    )
+    shutil.rmtree(unsorted)
+    text = json.dumps(encoded.report.to_json(), indent=2, ensure_ascii=False)
+    (folder / REPORT).write_text(text, encoding="utf-8")
+
+
+def _read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:
     """The pairs that ``EncodeChunk`` has encoded, chunk by chunk, after their data source."""
     with ExitStack() as stack:
         tokens, lengths = (
