@@ -30,7 +30,7 @@ import shared
 import torch
 
 from transformer_mt import Translator, export
-from transformer_mt.config import ExportJob
+from transformer_mt.config import ExportJob, TranslateJob
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         read_text(path, options.lines * options.rounds)
         for path in (options.source, options.reference)
     )
-    request = EngineRequest(options.model, device="cpu")
+    request = EngineRequest(TranslateJob(model=options.model, device="cpu"))
     job = request.trained
     model = job.model
     print(shared.heading())
@@ -142,9 +142,14 @@ def build(name: str, folder: Path, beam_size: int, singly: bool, scratch: Path) 
     if name.startswith("ct2"):
         return ctranslate2_alone(name.removeprefix("ct2-"), folder, beam_size, singly)
     engine, compute_type = OURS[name]
-    search = {"beam_size": beam_size, "length_penalty": LENGTH_PENALTY}
-    request = EngineRequest(folder, search=search, device="cpu", compute_type=compute_type)
-    translator = Translator.open(request, engine)
+    translator = Translator.load(
+        folder,
+        device="cpu",
+        engine=engine,
+        compute_type=compute_type,
+        beam_size=beam_size,
+        length_penalty=LENGTH_PENALTY,
+    )
 
     def run(lines: Lines) -> tuple[list[str], int]:
         found = [best[0] for best in translator.translate_nbest(lines, 1)]
@@ -157,7 +162,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
     """CTranslate2 as its manual advises: one worker per core, or all cores for one line."""
     import ctranslate2
 
-    request = EngineRequest(folder, device="cpu")
+    request = EngineRequest(TranslateJob(model=str(folder), device="cpu"))
     tokenizer, normalizer = request.tokenizer, Normalizer.of(request.trained.data)
     cores = torch.get_num_threads()
     engine = ctranslate2.Translator(

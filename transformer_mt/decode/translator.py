@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformer_mt.config import DecodeConfig, TrainJob
+from transformer_mt.config import DecodeConfig, TrainJob, TranslateJob
 from transformer_mt.config.languages import word_separator
 from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.lines import as_lines
@@ -106,21 +106,22 @@ class Translator:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
         """
-        request = EngineRequest(
-            folder,
-            search=decode_settings,
+        job = TranslateJob(
+            model=str(folder),
             device=device,
+            engine=engine,
             compute_type=compute_type,
             step=step,
-            ensemble=ensemble,
+            ensemble=list(map(str, ensemble)),
+            **decode_settings,
         )
-        return cls.open(request, engine)
+        return cls.open(EngineRequest(job))
 
     @classmethod
-    def open(cls, request: EngineRequest, engine: str = "auto") -> "Translator":
+    def open(cls, request: EngineRequest) -> "Translator":
         """A translator with the requested engine; see ``open_engine`` for the errors."""
         return cls(
-            open_engine(engine, request),
+            open_engine(request),
             request.tokenizer,
             Normalizer.of(request.trained.data),
             request.config,

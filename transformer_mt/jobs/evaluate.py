@@ -12,7 +12,6 @@ from transformer_mt import files
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.config.evaluate import OWN_SETS
 from transformer_mt.config.languages import language_name
-from transformer_mt.config.translate import search_settings
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
@@ -60,15 +59,8 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         comet_command()
     request = translator = None
     if job.model is not None:
-        request = EngineRequest(
-            job.model,
-            search=search_settings(job),
-            device=job.device,
-            compute_type=job.compute_type,
-            step=job.step,
-            needs=["metrics=[ppl]"] if "ppl" in asked else [],
-        )
-        translator = Translator.open(request, job.engine)
+        request = EngineRequest(job, ["metrics=[ppl]"] if "ppl" in asked else [])
+        translator = Translator.open(request)
     settings = _score_settings(job, request)
     test = test or _test_set(job, request, translator)
 

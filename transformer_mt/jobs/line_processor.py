@@ -13,7 +13,6 @@ from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
-from transformer_mt.config.translate import search_settings
 from transformer_mt.data.text.lines import COMPRESSED, read_lines
 from transformer_mt.data.text.tags import check_tag, tag_names
 from transformer_mt.decode.engines.request import EngineRequest
@@ -92,23 +91,15 @@ class LineProcessor:
         needs += [f"markup={job.markup}"] * (job.markup != "text")
         needs += [] if document is None else [f"format={job.document_format}"]
         self._job = job
-        self._request = request = EngineRequest(
-            job.model,
-            search=search_settings(job),
-            device=job.device,
-            compute_type=job.compute_type,
-            step=job.step,
-            ensemble=job.ensemble,
-            needs=needs,
-            token_scores=job.format == "jsonl",
-        )
+        token_scores = job.format == "jsonl"
+        self._request = request = EngineRequest(job, needs, token_scores=token_scores)
         if job.output is not None:
             inputs = [(key, getattr(job, key)) for key in ("input", "prefix", "score")]
             check_output("output", job.output, inputs)
         if job.tag is not None:
             check_tag(job.tag, request.tokenizer.tags)
         request.config.check_nbest(job.nbest)
-        self._translator = Translator.open(request, job.engine)
+        self._translator = Translator.open(request)
         self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
         """Number of lines translated at a time."""
         self.stats = InputStats()

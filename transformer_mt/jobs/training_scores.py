@@ -43,7 +43,7 @@ def test_scores(job: TrainJob, data: Prepared, world: World, model: Transformer)
     if not data.test:
         return []
     if world.size == 1:  # as mt-eval does, so that both print the same scores
-        translator = Translator.load(job.run_dir, device=str(world.device))
+        translator = Translator.load(job.run_dir, device=world.device.type)
     else:  # of which not all can be expected to see the folder
         translator = Translator.of_model(model, data.tokenizer, job)
     hypotheses = translate_sharded(translator, [pair.src for pair in data.test], world)

@@ -1,15 +1,14 @@
 """Requests for translation engines, and the fixed rule that chooses an engine."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
-from transformer_mt.config.checks import choice
-from transformer_mt.config.translate import COMPUTE_TYPES
+from transformer_mt.config import EvaluateJob, TranslateJob
+from transformer_mt.config.translate import search_settings
 from transformer_mt.decode.engine import SINUSOIDS, Engine, UnavailableError, unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -23,32 +22,23 @@ class EngineRequest:
     """A model, and what an engine shall do with it; weights are loaded only when they are needed.
 
     Args:
-        reference: The model: a folder, or a repository of the Hugging Face Hub.
-        search: Fields of ``DecodeConfig`` that differ from the folder's or from the defaults.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        compute_type: As in ``mt-translate``.
-        step: Step of the checkpoint whose weights to use; None for the final weights.
-        ensemble: Further models with the same vocabulary; probabilities are averaged.
-        needs: Settings of the caller that only PyTorch supports, such as ``alignment``.
+        job: Names the model, the engine and the search.
+        needs: Further settings of the job that only PyTorch supports, such as ``alignment``.
         token_scores: Whether log-probabilities of tokens are wanted, which ``auto`` then takes
             PyTorch for.
     """
 
     def __init__(
         self,
-        reference: str | Path,
-        *,
-        search: Mapping[str, Any] | None = None,
-        device: str = "auto",
-        compute_type: str = "auto",
-        step: int | None = None,
-        ensemble: Sequence[str | Path] = (),
+        job: TranslateJob | EvaluateJob,
         needs: Sequence[str] = (),
+        *,
         token_scores: bool = False,
     ):
-        choice("compute_type", compute_type, *COMPUTE_TYPES)
-        self.folder = ModelFolder(reference, step)
+        assert job.model is not None
+        self.folder = ModelFolder(job.model, job.step)
         self.tokenizer, self.trained = self.folder.tokenizer, self.folder.trained
+        ensemble = job.ensemble if isinstance(job, TranslateJob) else []
         self.folders = [self.folder, *map(ModelFolder, ensemble)]
         """All members of the ensemble."""
         for other in self.folders[1:]:
@@ -58,10 +48,11 @@ class EngineRequest:
                     "of an ensemble must share one (train the second with "
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
-        self.config = self.trained.decode.with_settings(search or {})
-        self.device = _pick_device(device)
+        self.config = self.trained.decode.with_settings(search_settings(job))
+        self.device = _pick_device(job.device)
         """As PyTorch names it."""
-        self.compute_type, self.needs, self.token_scores = compute_type, needs, token_scores
+        self.engine, self.compute_type = job.engine, job.compute_type
+        self.needs, self.token_scores = needs, token_scores
 
     @property
     def torch_only(self) -> list[str]:
@@ -83,7 +74,6 @@ class EngineRequest:
 
 def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
-    choice("device", name.partition(":")[0], "auto", "cpu", "cuda")
     # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
     if name == "auto" and not (Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()):
         with suppress(ImportError):
@@ -113,10 +103,9 @@ def torch_compute_type(setting: str, device: str) -> str:
     return "bfloat16" if hardware.has_fast_bf16(torch.device(device)) else "float32"
 
 
-def open_engine(name: str, request: EngineRequest) -> Engine:
-    """Builds an engine: the one of this name or, for ``auto``, the first that is available."""
-    choice("engine", name, "auto", *ENGINES)
-    names = _by_preference(request) if name == "auto" else [name]
+def open_engine(request: EngineRequest) -> Engine:
+    """Builds the requested engine or, for ``auto``, the first that is available."""
+    names = _by_preference(request) if request.engine == "auto" else [request.engine]
     for candidate in names:
         try:
             engine: Engine = resolve_name(ENGINES[candidate])(request)

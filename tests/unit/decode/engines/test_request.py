@@ -16,7 +16,7 @@ from support.models import make_tokenizer
 from support.paths import ROOT
 
 from transformer_mt import model_folder, run_layout
-from transformer_mt.config import ModelConfig
+from transformer_mt.config import ModelConfig, TranslateJob
 from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
@@ -46,7 +46,6 @@ def choose(
     monkeypatch.setattr(torch_engine_module, "TorchEngine", torch_engine)
     network = SimpleNamespace(to=lambda _: None)
     monkeypatch.setattr(model_folder.ModelFolder, "load_model", lambda _: network)
-    monkeypatch.setattr(request_module, "_pick_device", lambda name: name)
     monkeypatch.setattr(converted_models, "find_or_convert", lambda *_: Path())
     ct2_engine = lambda *_, compute_type, **__: built("ct2", compute_type)  # noqa: E731
     monkeypatch.setattr(converted_models, "CTranslate2Engine", ct2_engine)
@@ -58,13 +57,13 @@ def choose(
         model: ModelConfig = JOB.model,
         **settings: Any,
     ) -> tuple[str, list[str]]:
-        others = settings.keys() & {"ensemble", "needs", "token_scores"}
-        given = {key: settings.pop(key) for key in others}
-        given |= {"search": settings, "device": device, "compute_type": compute_type}
+        given = {key: settings.pop(key) for key in settings.keys() & {"needs", "token_scores"}}
         model_folder.write_config(tmp_path, replace(JOB, model=model))
-        request = EngineRequest(tmp_path, **given)
+        settings |= {"model": str(tmp_path), "engine": engine, "compute_type": compute_type}
+        monkeypatch.setattr(request_module, "_pick_device", lambda _: device)
+        request = EngineRequest(TranslateJob(**settings), **given)
         caplog.clear()
-        opened = open_engine(engine, request)
+        opened = open_engine(request)
         return f"{opened.name} {opened.compute_type}", caplog.messages
 
     return chosen
@@ -131,7 +130,7 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
         choose("torch", "int8")
     for name, settings in (
         ("sampling", {"sampling": True}),
-        ("ensemble", {"ensemble": [tmp_path]}),
+        ("ensemble", {"ensemble": [str(tmp_path)]}),
         ("max_source_tokens=2048", {"max_source_tokens": 2048}),
         ("alignment", {"needs": ["alignment"]}),
         (r"model\.d_k=5", {"model": replace(JOB.model, d_k=5)}),
