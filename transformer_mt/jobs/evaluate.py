@@ -72,7 +72,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         evaluation = evaluate_systems(hypotheses, test, settings)
     else:
         lines, translations = test.source or (), list[str]()
-        size = CHUNK_LINES[request.device.partition(":")[0]]
+        size = CHUNK_LINES[request.device]
         with progress_bar("lines", "translated", total=len(lines)) as progress:
             for start in range(0, len(lines), size):
                 translations += translator.translate(lines[start : start + size])

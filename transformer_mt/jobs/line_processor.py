@@ -100,7 +100,7 @@ class LineProcessor:
             check_tag(job.tag, request.tokenizer.tags)
         request.config.check_nbest(job.nbest)
         self._translator = Translator.open(request)
-        self.chunk_lines = CHUNK_LINES[request.device.partition(":")[0]]
+        self.chunk_lines = CHUNK_LINES[request.device]
         """Number of lines translated at a time."""
         self.stats = InputStats()
         """Lines so far; of a job that resumes, from the beginning of its input."""

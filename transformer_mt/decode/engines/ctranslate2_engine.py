@@ -46,27 +46,20 @@ has one maximum length: so a translation does not depend on the other sentences.
 
 def check_available(compute_type: str, device: str) -> None:
     """Raises ``UnavailableError`` if CTranslate2 is missing, or lacks a type or device here."""
-    kind, index = _split_device(device)
     try:
         from ctranslate2 import get_supported_compute_types
 
-        supported = get_supported_compute_types(kind, index)
+        supported = get_supported_compute_types(device)
     except (ImportError, RuntimeError, ValueError) as error:  # an AMD GPU, which PyTorch can use
         raise UnavailableError(
-            f"engine=ctranslate2 does not work on this {kind} ({error}): pip install ctranslate2, "
-            "or set engine=torch or device=cpu"
+            f"engine=ctranslate2 does not work on this {device} ({error}): pip install "
+            "ctranslate2, or set engine=torch or device=cpu"
         ) from None
     if compute_type not in supported:
         choice = ", ".join(name for name in COMPUTE_TYPES if name in supported)
         raise UnavailableError(
-            f"compute_type={compute_type} is not supported on this {kind}: choose from {choice}"
+            f"compute_type={compute_type} is not supported on this {device}: choose from {choice}"
         )
-
-
-def _split_device(device: str) -> tuple[str, int]:
-    """Type and index of a device, ``cuda:1`` for example."""
-    kind, _, index = device.partition(":")
-    return kind, int(index or 0)
 
 
 class CTranslate2Engine(Engine):
@@ -78,7 +71,7 @@ class CTranslate2Engine(Engine):
         model: The shape of the model.
         config: Search settings.
         compute_type: Data type of the computation (``check_available``).
-        device: As PyTorch names it.
+        device: ``cpu`` or ``cuda``.
     """
 
     name = "ctranslate2"
@@ -100,16 +93,14 @@ class CTranslate2Engine(Engine):
         self._pieces, tgt_pieces = tokenizer.vocabulary, tokenizer.tgt.vocabulary
         self._ids = {piece: i for i, piece in enumerate(tgt_pieces)}
         self._special = [[tgt_pieces[i]] for i in (PAD, UNK, BOS)]
-        kind, index = _split_device(device)
         # One worker per core, with one thread each: workers share nothing, so none waits.
-        self._workers = _num_threads() if kind == "cpu" else 1
+        self._workers = _num_threads() if device == "cpu" else 1
         torch = sys.modules.get("torch")
         torch_threads = torch.get_num_threads() if torch is not None else 0
         try:
             self._translator = ctranslate2.Translator(
                 str(converted),
-                device=kind,
-                device_index=index,
+                device=device,
                 compute_type=compute_type,
                 inter_threads=self._workers,
                 intra_threads=1,

@@ -50,7 +50,7 @@ class EngineRequest:
                 )
         self.config = self.trained.decode.with_settings(search_settings(job))
         self.device = _pick_device(job.device)
-        """As PyTorch names it."""
+        """``cpu`` or ``cuda``."""
         self.engine, self.compute_type = job.engine, job.compute_type
         self.needs, self.token_scores = needs, token_scores
 

@@ -141,7 +141,7 @@ def test_what_is_not_available_is_refused(
         check_available("float15", "cpu")
     monkeypatch.setattr("ctranslate2.get_supported_compute_types", fail)
     with pytest.raises(InputError, match=r"no CUDA-capable .* set engine=torch or device=cpu"):
-        check_available("float32", "cuda:0")
+        check_available("float32", "cuda")
     engine = converted(model_that_ends(5.0), DecodeConfig())
     for use in (
         lambda: engine.search([[5]], 1, prefixes=[[6]]),

@@ -87,7 +87,7 @@ def test_a_model_in_memory_follows_the_same_rule(
     [
         ("auto", "auto", "cpu", "ct2 float32", "ct2 float32"),
         ("torch", "auto", "cpu", "torch float32", "torch float32"),
-        ("auto", "auto", "cuda:1", "torch float32", "torch bfloat16"),
+        ("auto", "auto", "cuda", "torch float32", "torch bfloat16"),
         ("ctranslate2", "auto", "cuda", "ct2 float32", "ct2 bfloat16"),
         ("auto", "float32", "cuda", "torch float32", "torch float32"),
         ("auto", "fast", "cpu", "ct2 int8", "ct2 int8"),
