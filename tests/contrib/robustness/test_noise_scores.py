@@ -137,4 +137,6 @@ def test_the_lines_of_each_tag_are_counted(model: Path, tmp_path: Path, run: Run
         if row["noise"] == "upper_case"
     }
     assert counts == {"<2en>": (2, 3), "": (1, 1)}
-    assert all("difference" in score for row in found[1:7] for score in row["scores"])
+    assert all(
+        "difference" in score for row in found[1 : 1 + len(NOISES)] for score in row["scores"]
+    )
