@@ -151,13 +151,17 @@ class Packed(_Tensors):
     """Where each sequence begins and ends."""
 
     @classmethod
-    def from_flat(cls, tokens: TokenArray, lengths: Lengths, buckets: Buckets) -> Self:
+    def from_flat(
+        cls, tokens: TokenArray, lengths: Lengths, boundaries: Boundaries, num_rows: int
+    ) -> Self:
         """Packs sequences that are already end to end; tokens and positions of padding are 0."""
-        padding = (0, len(buckets.unpad_indices) - len(tokens))
+        padding = (0, num_rows - len(tokens))
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        positions = np.arange(len(tokens), dtype=np.int64) - np.repeat(starts, lengths)
         return cls(
             torch.from_numpy(np.pad(tokens.astype(np.int64), padding)),
-            torch.from_numpy(np.pad(position_ids(lengths), padding)),
-            buckets,
+            torch.from_numpy(np.pad(positions, padding)),
+            boundaries,
         )
 
     @classmethod
@@ -166,7 +170,7 @@ class Packed(_Tensors):
         lengths, tokens = np.array(list(map(len, sequences))), np.concatenate(sequences)
         shape = len(lengths), int(lengths.max())
         buckets = Buckets.from_lengths(lengths, shape[:1], [shape], len(tokens))
-        return cls.from_flat(tokens, lengths, buckets)
+        return cls.from_flat(tokens, lengths, buckets, len(tokens))
 
 
 @dataclass(frozen=True)
@@ -182,9 +186,3 @@ class Batch(_Tensors):
     tgt_out: Tensor
     """[N] int64: the token to predict at each position of ``tgt_in``, ending with the end symbol;
     ``IGNORE_INDEX`` where there is nothing to predict."""
-
-
-def position_ids(lengths: Lengths) -> npt.NDArray[np.int64]:
-    """[N] position of each token in its own sequence, from 0, for packed sequences."""
-    starts = np.cumsum(lengths, dtype=np.int64) - lengths
-    return np.arange(int(lengths.sum()), dtype=np.int64) - np.repeat(starts, lengths)

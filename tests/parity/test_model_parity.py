@@ -33,7 +33,7 @@ def batch(src: list[list[int]], tgt: list[list[int]]) -> Batch:
         shapes = [(len(group), max(group)) for group in groups]
         sizes = [n for n, _ in shapes]
         buckets = Buckets.from_lengths(lengths, sizes, shapes, len(tokens))
-        return Packed.from_flat(tokens, lengths, buckets)
+        return Packed.from_flat(tokens, lengths, buckets, len(tokens))
 
     return Batch(side(src), target := side(tgt), target.tokens)
 

@@ -1,12 +1,21 @@
 """Micro-batches: one rank's share of a global batch, in parts that fit the device's memory."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, Buckets, Lengths, Packed
+from transformer_mt.batch import (
+    IGNORE_INDEX,
+    Batch,
+    Boundaries,
+    Buckets,
+    Lengths,
+    Packed,
+    TokenArray,
+)
 from transformer_mt.data.batching.plan import GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS
@@ -85,15 +94,44 @@ def collate(store: TokenStore, pairs: Indices) -> Batch:
     sizes, sequences = counts.tolist(), padded_sizes(counts, steps=4).tolist()
     # Both sides have the same shapes, so that self-attention and cross-attention share them.
     shapes = list(zip(sequences, longest.tolist(), strict=True))
-    (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
-    src_rows, tgt_rows = padded_sizes(np.array([len(src), len(tgt)]), steps=16).tolist()
-    src_buckets = Buckets.from_lengths(src_lengths, sizes, shapes, src_rows)
-    tgt_buckets = Buckets.from_lengths(tgt_lengths, sizes, shapes, tgt_rows)
-    tgt_out = np.full(tgt_rows, IGNORE_INDEX, np.int64)
-    tgt_out[: len(tgt)] = tgt
+    src, tgt = store.src.gather(pairs), store.tgt.gather(pairs)
+    rows = padded_sizes(np.array([len(src[0]), len(tgt[0])]), steps=16).tolist()
+    return pack_pairs(
+        src,
+        tgt,
+        Buckets.from_lengths(src[1], sizes, shapes, rows[0]),
+        Buckets.from_lengths(tgt[1], sizes, shapes, rows[1]),
+        rows,
+    )
+
+
+def pack_pairs(
+    src: tuple[TokenArray, Lengths],
+    tgt: tuple[TokenArray, Lengths],
+    src_boundaries: Boundaries,
+    tgt_boundaries: Boundaries,
+    num_rows: Sequence[int],
+) -> Batch:
+    """Packs both sides of pairs, each given by tokens end to end and lengths (``Side.gather``).
+
+    The decoder reads the target sequences shifted right behind the start symbol (§3.1).
+
+    Args:
+        src: Source tokens and lengths.
+        tgt: Target tokens, each sequence ending with the end symbol, and lengths.
+        src_boundaries: Boundaries of the source sequences.
+        tgt_boundaries: Boundaries of the target sequences.
+        num_rows: Number of rows of each side; those after the tokens are padding.
+    """
+    tokens, lengths = tgt
+    tgt_in = np.empty_like(tokens)
+    tgt_in[1:] = tokens[:-1]
+    tgt_in[np.cumsum(lengths) - lengths] = BOS
+    tgt_out = np.full(num_rows[1], IGNORE_INDEX, np.int64)
+    tgt_out[: len(tokens)] = tokens
     return Batch(
-        src=Packed.from_flat(src, src_lengths, src_buckets),
-        tgt_in=Packed.from_flat(shift_right(tgt, tgt_lengths), tgt_lengths, tgt_buckets),
+        src=Packed.from_flat(*src, src_boundaries, num_rows[0]),
+        tgt_in=Packed.from_flat(tgt_in, lengths, tgt_boundaries, num_rows[1]),
         tgt_out=torch.from_numpy(tgt_out),
     )
 
@@ -133,19 +171,3 @@ def padded_lengths(lengths: Lengths) -> npt.NDArray[np.int64]:
             counts[i + 1] += counts[i]
             target[target == i] = i + 1
     return grid[target[level]]
-
-
-def shift_right(tokens: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> Indices:
-    """Decoder input for packed target sequences: each shifted right behind the start symbol.
-
-    Args:
-        tokens: [N] target tokens, ending with the end symbol.
-        lengths: [B] number of tokens of each sequence.
-
-    Returns:
-        [N] int64.
-    """
-    shifted = np.empty(len(tokens), np.int64)
-    shifted[1:] = tokens[:-1]
-    shifted[np.cumsum(lengths) - lengths] = BOS
-    return shifted

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed, TokenArray, position_ids
-from transformer_mt.data.batching.micro_batches import shift_right, split_batch
+from transformer_mt.batch import Batch, CuSeqlens
+from transformer_mt.data.batching.micro_batches import pack_pairs, split_batch
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Indices, TokenStore
-from transformer_mt.data.subwords.tokenizer import PAD
 
 _MULTIPLE = 64
 """Buffer sizes are multiples of this: matrix units work on tiles of 64 or 128 rows."""
@@ -77,20 +76,25 @@ def buffered_batches(
 
 def fill(store: TokenStore, pairs: Indices, shape: BufferShape) -> list[Batch]:
     """Packs pairs in one buffer, or in several if they do not fit."""
-    (src, src_lengths), (tgt, tgt_lengths) = store.src.gather(pairs), store.tgt.gather(pairs)
-    dummies = _dummy_lengths(len(src), len(tgt), shape)
+    src, tgt = store.src.gather(pairs), store.tgt.gather(pairs)
+    dummies = _dummy_lengths(len(src[0]), len(tgt[0]), shape)
     if dummies is None:
         half = len(pairs) // 2
         return fill(store, pairs[:half], shape) + fill(store, pairs[half:], shape)
-    tgt_out = np.full(shape.tgt_tokens, IGNORE_INDEX, np.int64)
-    tgt_out[: len(tgt)] = tgt
-    tgt_in = shift_right(tgt, tgt_lengths)
-    buffer = Batch(
-        src=_pack(src, src_lengths, dummies[0], shape.src_tokens, shape),
-        tgt_in=_pack(tgt_in, tgt_lengths, dummies[1], shape.tgt_tokens, shape),
-        tgt_out=torch.from_numpy(tgt_out),
+    # Dummies have no positions: they may be longer than the table of learned ones.
+    src_ends, tgt_ends = (
+        np.cumsum(np.concatenate([[0], lengths, added]), dtype=np.int32)
+        for lengths, added in zip((src[1], tgt[1]), dummies, strict=True)
     )
-    return [buffer]
+    return [
+        pack_pairs(
+            src,
+            tgt,
+            CuSeqlens(torch.from_numpy(src_ends), shape.max_length),
+            CuSeqlens(torch.from_numpy(tgt_ends), shape.max_length),
+            (shape.src_tokens, shape.tgt_tokens),
+        )
+    ]
 
 
 def _largest_share(batches: list[GlobalBatch], num_shares: int) -> tuple[int, int, int]:
@@ -114,25 +118,6 @@ def _dummy_lengths(
         return None
     lengths = [(np.arange(count) + total) // count for total in free]  # they sum to the total
     return lengths[0].astype(np.int32), lengths[1].astype(np.int32)
-
-
-def _pack(
-    tokens: TokenArray,
-    lengths: npt.NDArray[np.int32],
-    dummies: npt.NDArray[np.int32],
-    size: int,
-    shape: BufferShape,
-) -> Packed:
-    padded, positions = np.full(size, PAD, np.int64), np.zeros(size, np.int64)
-    padded[: len(tokens)] = tokens
-    # Not those of dummies, which may be longer than the table of learned positions.
-    positions[: len(tokens)] = position_ids(lengths)
-    cu_seqlens = np.cumsum(np.concatenate([[0], lengths, dummies]), dtype=np.int32)
-    return Packed(
-        torch.from_numpy(padded),
-        torch.from_numpy(positions),
-        CuSeqlens(torch.from_numpy(cu_seqlens), shape.max_length),
-    )
 
 
 def _round_up(size: int) -> int:
