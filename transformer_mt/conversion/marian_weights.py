@@ -43,14 +43,7 @@ def read_weights(folder: Path) -> Weights:
     path = folder / hub_models.PICKLE
     if not path.exists():
         raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
-    return _read_pickle(path)
-
-
-def _read_pickle(path: Path) -> Weights:
-    """The tensors of a file that ``torch.save`` wrote: a pickle, whose code is not run.
-
-    Only models of other libraries are read like this, never a folder of ours.
-    """
+    # A pickle, whose code is not run; only of other libraries' models, never in a folder of ours.
     with reading(path, RuntimeError, remedy="download it again"):
         tensors: Weights = torch.load(path, "cpu", weights_only=True)  # noqa: TID251, of tensors only
     return tensors

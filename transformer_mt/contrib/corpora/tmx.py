@@ -95,7 +95,9 @@ class _Units:
             if not code:
                 raise self._error("<tuv> has no xml:lang: add its language")
             if code not in self._sides:
-                self._sides[code] = self._side_of(code)
+                own = [lang for lang in self._languages if is_variant(code, lang)]
+                # From de to de-AT, text in de-AT is on the target side.
+                self._sides[code] = self._languages.index(max(own, key=len)) if own else None
             self._side = self._sides[code]
         elif name == "seg" and self._side is not None:
             self._text, self._kept = [], [True]
@@ -117,11 +119,6 @@ class _Units:
                 self._num_incomplete += 1
             else:
                 self._pairs.append(Pair(src, tgt))
-
-    def _side_of(self, code: str) -> int | None:
-        languages = [lang for lang in self._languages if is_variant(code, lang)]
-        # From de to de-AT, text in de-AT is on the target side.
-        return self._languages.index(max(languages, key=len)) if languages else None
 
     def _continue_text(self, outer: bool, inner: bool) -> None:
         if inner and not outer:  # before and after <sub>, such as a footnote within code

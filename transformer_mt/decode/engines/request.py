@@ -115,11 +115,9 @@ def open_engine(request: EngineRequest) -> Engine:
                 raise
             log.warning("%s; using engine=%s", error, names[-1])
     if request.compute_type == "fast":
-        message, used = f"compute_type=fast: using engine={engine.name}", engine.compute_type
-        if used != "float32":
-            differs = "some translations and all scores differ from float32's"
-            message += f" compute_type={used}: {differs}"
-        log.warning("%s", message)
+        used = f"engine={engine.name} compute_type={engine.compute_type}"
+        differs = ": some translations and all scores differ from float32's"
+        log.warning("compute_type=fast: using %s", used + differs * ("float32" not in used))
     return engine
 
 
