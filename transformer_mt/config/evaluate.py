@@ -2,13 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from transformer_mt.config.checks import (
-    Checked,
-    number,
-    one_of,
-    require,
-    require_language,
-)
+from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.errors import UsageError
 from transformer_mt.files import expand_user

@@ -7,12 +7,7 @@ from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.config.translate import SearchConfig
-from transformer_mt.registries import (
-    INITIAL_EMBEDDINGS,
-    SCHEDULES,
-    TRACKERS,
-    VALIDATION_METRICS,
-)
+from transformer_mt.registries import INITIAL_EMBEDDINGS, SCHEDULES, TRACKERS, VALIDATION_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -135,9 +135,7 @@ def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> ModelCardDat
     sources = [*data.train, *data.valid, *data.test]
     ids = dict.fromkeys(source.hub for source in sources if source.hub and _is_hub_id(source))
     return ModelCardData(
-        language=[
-            *dict.fromkeys(map(base_language, chain(languages, *data.tags.values()))),
-        ],
+        language=[*dict.fromkeys(map(base_language, chain(languages, *data.tags.values())))],
         license=job.card.license,
         library_name=_LIBRARY,
         pipeline_tag="translation",

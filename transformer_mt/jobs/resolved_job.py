@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_mt import files, hub_models, model_folder, run_layout
-from transformer_mt.config import (
-    DataConfig,
-    ModelConfig,
-    SourceConfig,
-    TokenizerConfig,
-    TrainJob,
-)
+from transformer_mt.config import DataConfig, ModelConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import dotted, require
 from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_settings

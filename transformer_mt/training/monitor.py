@@ -17,10 +17,7 @@ from transformer_mt.training.validation import ValidationResult
 
 log = logging.getLogger(__name__)
 
-_LABELS = {
-    "bleu": "BLEU",
-    "chrf": "chrF2",
-}
+_LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
 _DECIMALS = {"nll": 3}
 

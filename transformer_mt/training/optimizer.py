@@ -32,12 +32,7 @@ def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
         {"params": vectors},
     ]
     adamw = torch.optim.AdamW(  # without weight decay it equals Adam bit for bit
-        groups,
-        lr=0.0,
-        betas=(0.9, 0.98),
-        eps=1e-9,
-        weight_decay=0.0,
-        fused=True,
+        groups, lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=True
     )
     for parameter in weights:  # torch would allocate it in the first step
         adamw.state[parameter] = {

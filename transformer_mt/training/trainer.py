@@ -73,13 +73,7 @@ class Trainer:
             validations; otherwise None.
     """
 
-    def __init__(
-        self,
-        job: TrainJob,
-        data: Prepared,
-        validator: Validator,
-        world: World,
-    ):
+    def __init__(self, job: TrainJob, data: Prepared, validator: Validator, world: World):
         self._job, self._validator, self._world = job, validator, world
         self._train, self._valid = data.train, data.valid_store
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
