@@ -1,5 +1,6 @@
 """Choice of experiment by corpus size (``model=auto``), and a warning about oversized models."""
 
+import math
 import re
 import sys
 from collections import Counter
@@ -17,10 +18,9 @@ from transformer_mt.distributed import current_rank
 from transformer_mt.errors import UsageError
 from transformer_mt.files import cache_path
 
-EXPERIMENTS = {20_000: "pairs_10k", 60_000: "pairs_30k", 180_000: "pairs_100k"}
-"""Experiments for corpora of fewer pairs than this: limits between the sizes that were measured."""
-LARGEST = "pairs_300k"
-"""Experiment for more pairs."""
+EXPERIMENTS = {20_000: "10k", 60_000: "30k", 180_000: "100k", math.inf: "300k"}
+"""Experiments ``pairs_…`` for corpora of fewer pairs than this: limits between the sizes that were
+measured."""
 _DATA_SETTING = re.compile(r"[+~]*(data|cache_dir|hydra\.searchpath)\b")
 """Overrides that decide what is read; others may be swept."""
 _COUNTED_PAIRS = 100_000
@@ -58,7 +58,7 @@ def choose_experiment(
     if number == MANY_PAIRS and torch.cuda.is_available():
         chosen = ["model=base"]
     else:
-        name = next((name for limit, name in EXPERIMENTS.items() if number < limit), LARGEST)
+        name = "pairs_" + next(size for limit, size in EXPERIMENTS.items() if number < limit)
         chosen = [f"experiment={name}"]
         if any(override.startswith("train.init_from=") for override in overrides):
             chosen.append("model=base")  # the defaults, in place of which the parent's are taken

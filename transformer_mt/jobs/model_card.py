@@ -154,14 +154,13 @@ def _is_hub_id(source: SourceConfig) -> bool:
 
 def _dataset(sources: Sequence[SourceConfig]) -> dict[str, Any]:
     """Identification of a test set in ``model-index``."""
-    first = sources[0] if sources else None
-    if first is not None and len(sources) == 1 and first.hub and _is_hub_id(first):
+    if len(sources) == 1 and _is_hub_id(sources[0]):
         return {
-            "dataset_type": first.hub,
+            "dataset_type": sources[0].hub,
             "dataset_name": _names(sources),
-            "dataset_config": first.config,
-            "dataset_split": first.split,
-            "dataset_revision": first.revision,
+            "dataset_config": sources[0].config,
+            "dataset_split": sources[0].split,
+            "dataset_revision": sources[0].revision,
         }
     name = _names(sources) or "test"
     return {"dataset_type": re.sub(r"[^\w.-]+", "-", name).strip("-"), "dataset_name": name}
