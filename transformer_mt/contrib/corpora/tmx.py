@@ -110,8 +110,12 @@ class _Units:
             inner = self._kept.pop()
             if self._kept:
                 self._continue_text(self._kept[-1], inner)
-            else:
-                self._end_text()
+                return
+            self._parser.CharacterDataHandler = None
+            assert self._side is not None
+            text = one_line("".join(self._text))
+            if text.strip() and self._unit[self._side] is None:
+                self._unit[self._side] = text
         elif name == "tu":
             self._num_units += 1
             src, tgt = self._unit
@@ -124,13 +128,6 @@ class _Units:
         if inner and not outer:  # before and after <sub>, such as a footnote within code
             self._text.append("\n")
         self._parser.CharacterDataHandler = self._text.append if self._kept[-1] else None
-
-    def _end_text(self) -> None:
-        self._parser.CharacterDataHandler = None
-        assert self._side is not None
-        text = one_line("".join(self._text))
-        if text.strip() and self._unit[self._side] is None:
-            self._unit[self._side] = text
 
 
 def one_line(text: str) -> str:
