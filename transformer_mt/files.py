@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,12 +77,6 @@ def expand_user(path: str | Path) -> Path:
     if str(path).startswith("~") and expanded.parts[0] == "~":
         raise OSError(errno.ENOENT, "there is no home folder, set HOME", str(path))
     return expanded
-
-
-def find_program(name: str) -> str | None:
-    """Path of a program: next to this Python, or in ``PATH``; None if it is not installed."""
-    sibling = Path(sys.executable).with_name(name)
-    return str(sibling) if sibling.exists() else shutil.which(name)
 
 
 def cache_path(setting: str) -> Path:

@@ -6,6 +6,7 @@ test set, and return a score for each system (``registries.SOURCE_METRICS``).
 
 import math
 import re
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import Evaluation
 from transformer_mt.evaluation.scores import Score
-from transformer_mt.files import find_program
 
 COMMAND = "comet-score"
 """COMET's command. Its package pins old versions of numpy, protobuf and the hub's client, and its
@@ -80,7 +80,7 @@ def comet_command() -> str:
     Raises:
         InputError: The command is not installed.
     """
-    command = find_program(COMMAND)
+    command = shutil.which(COMMAND)
     if command is None:
         raise InputError(
             f"COMET needs the command {COMMAND}, which is not installed; install it in an "
