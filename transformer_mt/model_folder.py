@@ -15,19 +15,11 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from transformer_mt import files
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, first_line
-from transformer_mt.files import (
-    build_once,
-    cache_key,
-    cache_path,
-    expand_user,
-    reading,
-    sha256,
-    write_text,
-)
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
 from transformer_mt.run_layout import CONFIG, WEIGHTS
@@ -54,7 +46,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     # PyYAML takes U+0085 for a line break, which is read as a space unless it is escaped.
     readable = r"\x85" not in repr(values)
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=readable, width=1000)
-    write_text(folder / CONFIG, text)
+    files.write_text(folder / CONFIG, text)
 
 
 def read_config(folder: Path) -> TrainJob:
@@ -67,7 +59,7 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
     path = folder / CONFIG
     if not path.exists():
         raise InputError(f"{folder} is not a model folder: it has no {path.name}")
-    with reading(path, yaml.YAMLError):
+    with files.reading(path, yaml.YAMLError):
         # Written in C, it takes a tenth of the time where it is installed.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         values = loader(path.read_text(encoding="utf-8")).get_single_data()
@@ -101,16 +93,16 @@ def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
     if str(reference).startswith(PREFIX):
         folder = resolve(str(reference))
     else:
-        folder = expand_user(reference)
+        folder = files.expand_user(reference)
     if (folder / CONFIG).exists() or not is_marian(folder):
         return folder
     found = [path for name in (*FILES, PICKLE) if (path := folder / name).exists()]
     # Without reading them: checksums would take a second.
     states = [(path.name, (s := path.stat()).st_ino, s.st_size, s.st_mtime_ns) for path in found]
-    identity = cache_key(_IMPORT_VERSION, str(folder.resolve()), states)
-    entry = cache_path(cache_dir) / "imported" / identity
+    identity = files.cache_key(_IMPORT_VERSION, str(folder.resolve()), states)
+    entry = files.cache_path(cache_dir) / "imported" / identity
     convert = resolve_name(MARIAN_IMPORT)
-    build_once(entry, lambda to: convert(folder, to, str(reference)))
+    files.build_once(entry, lambda to: convert(folder, to, str(reference)))
     return entry
 
 
@@ -163,7 +155,11 @@ class ModelFolder:
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of its weights, vocabulary and configuration."""
-        parts = [sha256(self.weights), vocabulary_checksum(self.path), sha256(self.path / CONFIG)]
+        parts = [
+            files.sha256(self.weights),
+            vocabulary_checksum(self.path),
+            files.sha256(self.path / CONFIG),
+        ]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
     def load_model(self) -> "Transformer":
