@@ -20,6 +20,7 @@ from transformer_mt.cli.usage_errors import similar
 from transformer_mt.config import Command
 from transformer_mt.distributed import is_launched
 from transformer_mt.errors import InputError, UsageError
+from transformer_mt.files import read_json
 from transformer_mt.run_layout import RUN_INFO
 
 _WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
@@ -147,11 +148,11 @@ def _run_job(command: Command, where_found: list[str], config: DictConfig) -> fl
         logs = values.launcher.get("submitit_folder")
         where = "above" if logs is None else f"in a folder of {Path(logs).parent}"
         raise InputError(f"{title} failed: its error is {where}")
-    if command != "train":
+    path = folder / RUN_INFO  # which only a run has that has trained
+    if command != "train" or not path.exists():
         return None
-    from transformer_mt.jobs.run_folder import best_score  # loads PyTorch
-
-    return best_score(folder)
+    best: float = read_json(path)["end"]["best"]["score"]
+    return best
 
 
 def run_process(arguments: list[str]) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import transformer_mt
-from transformer_mt import checkpoint, files, model_folder, run_layout
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
@@ -148,12 +148,6 @@ def record_end(
     }
     files.write_json(run_dir / run_layout.RUN_INFO, {"starts": starts, "end": end})
     return end
-
-
-def best_score(run_dir: Path) -> float | None:
-    """Score of the best validation of a run; None without a checkpoint or a validation."""
-    steps = checkpoint.steps(run_dir)
-    return checkpoint.open_checkpoint(run_dir, steps[-1]).state["best"] if steps else None
 
 
 def _revision() -> str | None:

@@ -101,6 +101,17 @@ def test_texts_of_a_sweep_are_what_was_typed(sweep: Sweep) -> None:
     assert [(job.beam_size, job.output) for job in jobs] == [(1, "a.0.de"), (4, "a.1.de")]
 
 
+def test_the_value_of_a_job_is_its_best_validation(
+    sweep: Sweep, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run_job, values = tmp_path_factory.mktemp("sweep"), command_line._run_job, []
+    (trained := folder / "train.seed=1").mkdir()
+    (trained / "run.json").write_text('{"end": {"best": {"score": 37.5}}}')
+    monkeypatch.setattr(command_line, "_run_job", lambda *args: values.append(run_job(*args)))
+    assert sweep("train", f"run_dir={folder}", "train.seed=1,2")[0] == 0
+    assert values == [37.5, None]  # the other one has only prepared its data
+
+
 def test_a_failed_job_does_not_end_the_sweep(sweep: Sweep) -> None:
     status, err, jobs = sweep("train", "run_dir=r", "train.seed=1,2,3", statuses=[1, -9])
     assert (status, len(jobs)) == (1, 3)

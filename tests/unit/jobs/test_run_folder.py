@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ import torch
 from support.model_folders import JOB
 
 import transformer_mt
-from transformer_mt import checkpoint, model_folder, run_layout
+from transformer_mt import model_folder, run_layout
 from transformer_mt.config import CardConfig, TrainJob
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
@@ -220,13 +220,3 @@ def test_the_end_of_a_run_is_recorded(tmp_path: Path) -> None:
     assert len(starts) == 1
     run_folder.record_start(tmp_path, CPU, 1, 40, "bf16")
     assert "end" not in json.loads((tmp_path / "run.json").read_text())
-
-
-def test_the_best_score_of_a_run_is_that_of_its_latest_checkpoint(tmp_path: Path) -> None:
-    assert run_folder.best_score(tmp_path) is None
-    for step, best in ((10, None), (20, 37.5)):
-        state = asdict(TrainingState(step=step, best=best))
-        tensors = {name: {"w": torch.zeros(1)} for name in ("model", "optimizer")}
-        saved = {f"{name}.safetensors": values for name, values in tensors.items()}
-        checkpoint.save_checkpoint(tmp_path, state, saved)
-        assert run_folder.best_score(tmp_path) == best
