@@ -54,12 +54,13 @@ def find_candidates(data: DataConfig) -> Sets:
         cleaner = of_source[chunk.source]
         for part, size in sizes(data).items():
             pairs, number = first[part], _CANDIDATES_PER_PAIR * size
-            for pair in chunk.pairs:
-                place = hash_text("\n".join((part, *pair)))
-                if place < ends[part] and place not in pairs and _is_suitable(pair, cleaner):
+            places = ((hash_text("\n".join((part, *pair))), pair) for pair in chunk.pairs)
+            limit = len(pairs) + number
+            for place, pair in sorted(item for item in places if item[0] < ends[part]):
+                if len(pairs) < limit and place not in pairs and _is_suitable(pair, cleaner):
                     pairs[place] = pair
             first[part] = dict(sorted(pairs.items())[:number])
-            if len(pairs) > number:
+            if len(pairs) >= number:
                 ends[part] = max(first[part])
         done += len(chunk.pairs)
     if sum(sizes(data).values()) > _LARGEST_SHARE * done:
