@@ -175,8 +175,7 @@ class EncodeChunk:
 
     def _with_noise(self, source: int, pair: KeptPair) -> tuple[list[int], list[int]]:
         """Ids of a pair with noise, or of the clean pair if noise makes a side too long."""
-        seed = [self.seed, 0, source, pair.row]  # the 0 keeps the noise of what was measured
-        noisy = self._cleaners[source].add_noise(pair.cleaned, seed)
+        noisy = self._cleaners[source].add_noise(pair.cleaned, [self.seed, source, pair.row])
         if noisy is None:
             return pair.src, pair.tgt
         src, tgt = self._encode(pair.cleaned.tag, noisy)
