@@ -1,8 +1,6 @@
 """Noisy sources, the scores of a model on them, and their table, tag by tag."""
 
-import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ from transformer_mt.contrib.robustness.noise_scores import (
     evaluate_robustness,
     main,
     noisy_texts,
+    to_text,
 )
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.evaluation.comparison import TestSet
@@ -36,22 +35,6 @@ from transformer_mt.protocols import Pair
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     return write_model(tmp_path / "model")
-
-
-Run = Callable[..., tuple[str, str]]
-"""Runs the command with settings; returns what it prints, and its messages."""
-
-
-@pytest.fixture
-def run(model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(**settings: Any) -> tuple[str, str]:
-        given = {"model": model, "device": "cpu", **settings}
-        arguments = [f"{key}={value}" for key, value in given.items()]
-        monkeypatch.setattr(sys, "argv", ["noise_scores", *arguments])
-        main()
-        return capsys.readouterr()
-
-    return run
 
 
 def test_tags_and_unknown_tags() -> None:
@@ -79,36 +62,37 @@ def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
     assert noisy.references == {"a": ["Ja", "Ja.", "Ja"], "b": ["Gut", "Gut", "Gut."]}
 
 
-def test_scores_are_those_of_each_noisy_source(model: Path, run: Run) -> None:
+def test_scores_are_those_of_each_noisy_source(model: Path) -> None:
     network, tokenizer, job = load_folder(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
-    out, err = run(engine="torch", format="json")
-    found = json.loads(out)
-    assert [row["noise"] for row in found] == ["clean", *NOISES]
+    found = evaluate_robustness(EvaluateJob(model=str(model), engine="torch", device="cpu"))
+    assert [result.noise for result in found] == ["clean", *NOISES]
     clean = by_hand(translator.translate(SOURCE), REFERENCE)
-    assert err == ""
-    for row in found:
+    for result in found:
         source, reference = SOURCE, REFERENCE
-        if noise := NOISES.get(row["noise"]):
+        if noise := NOISES.get(result.noise):
             pairs = map(Pair, SOURCE, REFERENCE)
             noisy = [noise(pair, np.random.default_rng([6, i])) for i, pair in enumerate(pairs)]
             source, reference = ([pair[side] for pair in noisy] for side in (0, 1))
-        assert row["changed"] == sum(a != b for a, b in zip(source, SOURCE, strict=True))
-        assert [score["name"] for score in row["scores"]] == ["BLEU", "chrF2"]
+        assert result.changed == sum(a != b for a, b in zip(source, SOURCE, strict=True))
+        assert [score.name for score in result.scores] == ["BLEU", "chrF2"]
         expected = by_hand(translator.translate(source), reference)
-        for score, own, before in zip(row["scores"], expected, clean, strict=False):
-            assert (score["score"], score["segments"]) == (own, len(SOURCE))
-            assert score["signature"].startswith("nrefs:1|")
-            difference = pytest.approx(own - before, abs=2e-4) if noise else None
-            assert score.get("difference") == difference
-    assert found[1]["scores"][1]["difference"] != 0  # else this shows nothing
-    found = json.loads(run(metrics="[ter]", format="json")[0])
-    assert {tuple(score["name"] for score in row["scores"]) for row in found} == {("TER",)}
+        for score, own, before in zip(result.scores, expected, clean, strict=False):
+            assert (round(score.score, 4), score.segments) == (own, len(SOURCE))
+            assert score.signature.startswith("nrefs:1|")
+            assert score.difference == (pytest.approx(own - before, abs=2e-4) if noise else None)
+    assert found[1].scores[1].difference != 0  # else this shows nothing
+    job = EvaluateJob(model=str(model), metrics=["ter"])
+    assert {score.name for result in evaluate_robustness(job) for score in result.scores} == {"TER"}
 
 
-def test_the_command_prints_one_table(model: Path, run: Run) -> None:
-    rows = evaluate_robustness(EvaluateJob(model=str(model)))
-    assert run() == (f"{rows.to_text()}\n", "")
+def test_the_command_prints_one_table(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["noise_scores", f"model={model}", "device=cpu"])
+    main()
+    results = evaluate_robustness(EvaluateJob(model=str(model)))
+    assert capsys.readouterr() == (f"{to_text(results)}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +100,7 @@ def test_the_command_prints_one_table(model: Path, run: Run) -> None:
     [
         ({"model": None, "hypotheses": ["a"], "references": ["b"]}, "set model=FOLDER: noise is"),
         ({"report": "x.html"}, "report is for mt-eval only"),
+        ({"format": "json"}, "format is for mt-eval only"),
     ],
 )
 def test_what_the_table_does_not_show_is_refused(
@@ -125,18 +110,18 @@ def test_what_the_table_does_not_show_is_refused(
         evaluate_robustness(EvaluateJob(**{"model": str(model), **settings}))
 
 
-def test_the_lines_of_each_tag_are_counted(model: Path, tmp_path: Path, run: Run) -> None:
+def test_the_lines_of_each_tag_are_counted(model: Path, tmp_path: Path) -> None:
     reserve_tag(model, "<2en>")
     lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
     source, reference = write_lines(tmp_path / "tagged", lines), str(tmp_path / "ref")
-    found = json.loads(run(source=source, references=f"[{reference}]", format="json")[0])
-    assert [row["noise"] for row in found] == ["clean", *NOISES] * 2
+    job = EvaluateJob(model=str(model), source=source, references=[reference], device="cpu")
+    found = evaluate_robustness(job)
+    assert [result.noise for result in found] == ["clean", *NOISES] * 2
     counts = {
-        row["scores"][0].get("tag", ""): (row["changed"], row["scores"][0]["segments"])
-        for row in found
-        if row["noise"] == "upper_case"
+        result.scores[0].tag: (result.changed, result.scores[0].segments)
+        for result in found
+        if result.noise == "upper_case"
     }
     assert counts == {"<2en>": (2, 3), "": (1, 1)}
-    assert all(
-        "difference" in score for row in found[1 : 1 + len(NOISES)] for score in row["scores"]
-    )
+    noisy = found[1 : 1 + len(NOISES)]
+    assert all(score.difference is not None for result in noisy for score in result.scores)

@@ -15,8 +15,6 @@ from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.contrib.report.pages import render
 from transformer_mt.files import output
 
-MAX_PIECES = 200
-"""Maximum number of pieces in a heat map."""
 _KINDS = {
     "cross": ("cross-attention to the source", "attending (predicted) token"),
     "decoder": ("decoder self-attention", "attending (predicted) token"),
@@ -58,18 +56,13 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
         sentence: May start with a tag.
 
     Raises:
-        InputError: The sentence is empty, or too long for a heat map or for the model.
+        InputError: The sentence is empty, or too long for the model.
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
     (src,) = tokenizer.encode_sources([sentence], translator.normalizer)
     if not src:
         raise InputError("the sentence is empty")
-    if len(src) > MAX_PIECES:
-        raise InputError(
-            f"the sentence has {len(src)} pieces, but a heat map shows at most {MAX_PIECES}: use a "
-            "shorter sentence"
-        )
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
         raise InputError("the sentence is too long for this model: use a shorter one")
@@ -122,10 +115,9 @@ def main() -> None:
     parser.add_argument("sentence", help="sentence that is translated")
     parser.add_argument("output", type=Path, help="page to write, such as attention.html")
     parser.add_argument("--tag", help="tag of the sentence, such as <2de>")
-    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     options = parser.parse_args()
     with exit_status("attention"):
-        translator = Translator.load(options.model, engine="torch", device=options.device)
+        translator = Translator.load(options.model, engine="torch")
         (sentence,) = translator.with_tag([options.sentence], options.tag)
         attention = compute_attention(translator, sentence)
         with output(options.output) as place:

@@ -145,9 +145,10 @@ def curve_series(
         series: dict[str, Series] = {}
         for split, name in (("train", "training"), ("valid", "validation")):
             points = [
-                (record["step"], record[key])
+                (record["step"], value)
                 for record in records
-                if record["split"] == split and _is_number(record.get(key))
+                if record["split"] == split and (value := record.get(key)) is not None
+                if math.isfinite(value)
             ]
             if points:
                 steps, values = zip(*points, strict=True)
@@ -155,10 +156,6 @@ def curve_series(
         if any(len(steps) > MAX_LOOSE_POINTS for steps, _ in series.values()):
             panels[key] = series
     return panels
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _title(key: str, series: Collection[str]) -> str:

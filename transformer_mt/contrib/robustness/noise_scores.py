@@ -4,10 +4,8 @@ python -m transformer_mt.contrib.robustness.noise_scores model=runs/mine
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +18,6 @@ from transformer_mt.config.checks import require
 from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.protocols import Pair, PairNoise
-
-METRICS = ("bleu", "chrf")
-"""Default metrics."""
 
 CLEAN = "clean"
 """Name of the test set as it is."""
@@ -43,51 +38,39 @@ class NoiseScores:
     """One score for each metric, with its difference from the clean score unless it is that one."""
 
 
-class NoiseTable(list[NoiseScores]):
-    """Scores of all kinds of noise, tag by tag."""
-
-    def to_text(self) -> str:
-        """A table, or one for each tag, with the difference to the clean source in brackets."""
-        lines = []
-        for tag, group in groupby(self, key=lambda result: result.scores[0].tag):
-            own = list(group)
-            rows = [[item.noise, f"{item.changed:,}", *map(_cell, item.scores)] for item in own]
-            scores, segments = own[0].scores, own[0].scores[0].segments
-            headers = [f"Source {tag}".strip(), "lines\nchanged", *(score.name for score in scores)]
-            lines.append(
-                tabulate(rows, headers=headers, tablefmt="fancy_grid", disable_numparse=True)
-            )
-            lines += [f"{segments} segment{'' if segments == 1 else 's'}", "Signatures:"]
-            for score in scores:
-                lines += [score.name, f"  {score.short_signature}"]
-        return "\n".join(lines)
-
-    def to_json(self) -> str:
-        """A list of ``{noise, changed, scores}``; scores have a ``difference`` to clean."""
-        content = []
-        for result in self:
-            rows = [score.to_row() for score in result.scores]
-            for row, score in zip(rows, result.scores, strict=True):
-                if score.difference is not None:
-                    row["difference"] = round(score.difference, 4)  # as the scores
-            content.append({"noise": result.noise, "changed": result.changed, "scores": rows})
-        return json.dumps(content, indent=1, ensure_ascii=False)
+def to_text(results: Sequence[NoiseScores]) -> str:
+    """A table with the differences to the clean source in brackets, and the signatures."""
+    rows = [
+        [
+            f"{result.noise} {result.scores[0].tag}".strip(),
+            f"{result.changed:,} of\n{result.scores[0].segments:,}",
+            *map(_cell, result.scores),
+        ]
+        for result in results
+    ]
+    headers = ["Source", "lines\nchanged", *(score.name for score in results[0].scores)]
+    lines = [tabulate(rows, headers=headers, tablefmt="fancy_grid", disable_numparse=True)]
+    for result in results:
+        if result.noise == CLEAN:
+            for score in result.scores:
+                lines += [score.label, f"  {score.short_signature}"]
+    return "\n".join(lines)
 
 
-def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
+def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     """Scores the model of a job on its test set as it is and with noise, tag by tag.
 
     Args:
-        job: As for ``evaluate``, without a report.
+        job: As for ``evaluate``, without ``report`` and ``format``.
 
     Raises:
-        InputError: As ``evaluate`` does, or the job has no model or asks for a report.
+        InputError: As ``evaluate`` does, or the job has no model or asks for more than a table.
     """
     require(job.model is not None, "set model=FOLDER: noise is added to what a model translates")
-    require(job.report is None, "report is for mt-eval only")
-    job = replace(job, metrics=job.metrics or [*METRICS])
+    job.require_defaults("report", "format", reason="is for mt-eval only")
+    job = replace(job, metrics=job.metrics or ["bleu", "chrf"])
     clean = evaluate(job)
-    lines, table = clean.test.split_source(), NoiseTable()
+    lines, results = clean.test.split_source(), list[NoiseScores]()
     texts = noisy_texts(lines, clean.test.references)
     evaluations = {CLEAN: clean}
     for name, noisy in texts.items():
@@ -105,8 +88,8 @@ def evaluate_robustness(job: EvaluateJob) -> NoiseTable:
                 )
                 if item.tag == tag
             ]
-            table.append(NoiseScores(name, changed, scores))
-    return table
+            results.append(NoiseScores(name, changed, scores))
+    return results
 
 
 class NoisyText(NamedTuple):
@@ -153,13 +136,11 @@ def main() -> None:
         prog="python -m transformer_mt.contrib.robustness.noise_scores",
         description="Scores a model on its test set as it is, and with each kind of noise.",
     )
-    setting = "as of mt-eval: model=FOLDER, and any of testset, metrics, format, …"
+    setting = "as of mt-eval: model=FOLDER, and any of testset, metrics, …"
     parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help=setting)
-    settings = parser.parse_args().settings
+    options = parser.parse_args()
     with exit_status("noise_scores"), log_to(prefix="noise_scores: "):
-        job = compose(settings, "evaluate")
-        table = evaluate_robustness(job)
-        print(table.to_json() if job.format == "json" else table.to_text())
+        print(to_text(evaluate_robustness(compose(options.settings, "evaluate"))))
 
 
 if __name__ == "__main__":
