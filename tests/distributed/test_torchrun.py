@@ -48,6 +48,23 @@ def test_workers_get_their_arguments_rank_and_threads(tmp_path: Path) -> None:
     assert [(tmp_path / name).read_text() for name in "01"] == ["a=b c 2 0 1", "a=b c 2 1 1"]
 
 
+def test_the_threads_of_the_ranks_end_with_their_group(tmp_path: Path) -> None:
+    """A thread that is left over can abort a process at its exit, when the run is done."""
+    program = (
+        "import gc, glob, torch\n"
+        "from transformer_mt.distributed.world import join\n"
+        "with join(torch.device('cpu')) as world:\n"
+        "    world.data_parallel(torch.nn.Linear(2, 1))(torch.ones(3, 2)).sum().backward()\n"
+        "    gc.collect()\n"
+        "    before = len(glob.glob('/proc/self/task/*'))\n"
+        "names = [open(path).read() for path in glob.glob('/proc/self/task/*/comm')]\n"
+        "left = [name for name in names if 'gloo' in name]\n"
+        "open(f'{sys.argv[1]}/{rank}', 'w').write(f'{before - len(names) > 0} {left}')"
+    )
+    run(tmp_path, program)
+    assert [(tmp_path / name).read_text() for name in "01"] == ["True []"] * 2
+
+
 def test_a_killed_worker_ends_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         run(tmp_path, "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)")

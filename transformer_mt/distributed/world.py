@@ -12,6 +12,10 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+
+# DDP imports it, too. Imported after ``init_process_group``, its functions have the group as their
+# default, so that it is never freed, and its threads can abort the process at its exit.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
