@@ -127,19 +127,20 @@ def _should_compile(
         and model.key_size % 8 == 0
         and torch.cuda.get_device_capability(device) >= (8, 0)
     )
-    if choice is not False and possible and not _has_compiler():
-        needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
-        if choice:
-            raise InputError(f"train.compile=true {needs}: install them")
-        log.warning("the training step runs uncompiled, which is slower: compiling it %s", needs)
-        return False
     if choice and not possible:
         raise InputError(
             "train.compile=true on a GPU needs bf16, d_k = d_v, a multiple of 8 up to 192, and an "
             f"Ampere GPU or later; here: {precision}, d_k={model.key_size}, "
             f"d_v={model.value_size}, {torch.cuda.get_device_name(device)}"
         )
-    return possible if choice is None else choice
+    if choice is False or not possible:
+        return False
+    if not (found := _has_compiler()):
+        needs = "needs a C compiler (gcc or clang) and the Python headers (python3-dev)"
+        if choice:
+            raise InputError(f"train.compile=true {needs}: install them")
+        log.warning("the training step runs uncompiled, which is slower: compiling it %s", needs)
+    return found
 
 
 def _has_compiler() -> bool:

@@ -1,6 +1,5 @@
 """The training loop: updates, logging, checkpoints, validations."""
 
-import logging
 import math
 import signal
 import time
@@ -36,8 +35,6 @@ from transformer_mt.training.setup import (
 from transformer_mt.training.step import LossModule, MetricSums, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
-
-log = logging.getLogger(__name__)
 
 _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
@@ -137,8 +134,7 @@ class Trainer:
             with Signals(world.size > 1) as signals:
                 with closing(self.checkpoints):
                     self._loop(batches, signals)
-                if world.is_main:
-                    log.info("finished: %s", self.criteria.stops(state))
+                self._monitor.note(f"finished: {self.criteria.stops(state)}")
                 weights = self.checkpoints.finish(state)
                 model = final_model(job, self.model, weights, world)
                 self._validate_final(model, signals)
