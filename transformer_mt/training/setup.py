@@ -47,9 +47,6 @@ def initial_model(
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
     if resuming:
         return model
-    if job.train.initial_embeddings != "random":
-        embeddings = resolve_name(INITIAL_EMBEDDINGS[job.train.initial_embeddings])
-        _set_embeddings(model, tokenizer, pairs, embeddings)
     if job.train.init_from is not None:
         folder = ModelFolder(job.train.init_from, cache_dir=job.cache_dir)
         initial = evenly_spaced_layers(folder.load_model(), job.model)
@@ -58,6 +55,9 @@ def initial_model(
             tensor[:known].copy_(initial[name])
             if known < len(tensor):  # tags that the vocabulary of that model does not have
                 tensor[known:] = initial[name].mean(0)
+    elif job.train.initial_embeddings != "random":
+        embeddings = resolve_name(INITIAL_EMBEDDINGS[job.train.initial_embeddings])
+        _set_embeddings(model, tokenizer, pairs, embeddings)
     return model
 
 

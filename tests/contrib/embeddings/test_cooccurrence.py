@@ -1,5 +1,6 @@
 """Initial embeddings against the formula, translations of the sample, and what a model gets."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -7,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from support.errors import input_error
+from support.model_folders import load_folder, write_model
 from support.models import make_tokenizer, tiny_config
 from support.sample import sample_pairs
 from support.stores import store_of
 
-from transformer_mt.cli.compose import compose
 from transformer_mt.config import TrainConfig, TrainJob
 from transformer_mt.contrib.embeddings.cooccurrence import embeddings
 from transformer_mt.training.setup import initial_model
+
+PAIRS = store_of([([4, 5, 3], [6, 7, 3]), ([4, 3], [6, 3]), ([8, 3], [9, 7, 3])])
 
 
 def ppmi(counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -66,11 +68,10 @@ def test_pieces_of_the_training_pairs_get_them(tmp_path: Path, settings: dict[st
     joint = {"joint": settings.pop("joint")} if "joint" in settings else {}
     tokenizer = make_tokenizer(tmp_path, **joint)
     config = tiny_config(**settings)
-    pairs = store_of([([4, 5, 3], [6, 7, 3]), ([4, 3], [6, 3]), ([8, 3], [9, 7, 3])])
     random, computed, resumed = (
         initial_model(
             TrainJob(model=config, train=TrainConfig(initial_embeddings=kind)),
-            *(tokenizer, pairs, torch.device("cpu")),
+            *(tokenizer, PAIRS, torch.device("cpu")),
             resuming=resuming,
         )
         for kind, resuming in (
@@ -106,6 +107,12 @@ def test_pieces_of_the_training_pairs_get_them(tmp_path: Path, settings: dict[st
         assert torch.equal(random.get_parameter(name), computed.get_parameter(name))
 
 
-def test_a_model_that_is_fine_tuned_has_embeddings() -> None:
-    with input_error(r"^train\.init_from=model has embeddings: leave out train.initial_embeddings"):
-        compose(["train.init_from=model", "train.initial_embeddings=cooccurrence"])
+def test_a_model_that_is_fine_tuned_keeps_its_embeddings(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    model, tokenizer, job = load_folder(tmp_path / "model")
+    train = TrainConfig(init_from=str(tmp_path / "model"), initial_embeddings="cooccurrence")
+    tuned = initial_model(
+        replace(job, train=train), tokenizer, PAIRS, torch.device("cpu"), resuming=False
+    )
+    for name, weight in model.state_dict().items():
+        assert torch.equal(tuned.state_dict()[name], weight)
