@@ -61,7 +61,7 @@ class TrainConfig(Checked, prefix="train."):
     initial_embeddings: str = one_of("random", INITIAL_EMBEDDINGS)
     """Initial embeddings: random, as in the paper, or computed from the training pairs in seconds
     (``cooccurrence``): pieces of the same pairs, such as translations, begin near each other. Short
-    runs gain from it: ``everyday`` 1 to 2 BLEU. With ``init_from``, those of that model are used."""
+    runs gain from it: ``everyday`` 1 to 2 BLEU. ``init_from`` has embeddings of its own."""
     batch_tokens: int = number(25000, at_least=1, at_most=100_000_000)
     """Maximum target tokens per update, over all devices (§5.1). The paper's 25,000 suits millions
     of pairs. The experiments for small corpora and CPUs take 1,000 to 4,096: more updates of the

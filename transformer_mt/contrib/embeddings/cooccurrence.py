@@ -28,7 +28,8 @@ def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) 
 
     They are the rows of U √Σ from the singular value decomposition U Σ Vᵀ of three matrices side
     by side: of pieces that occur in the same pairs, of those that follow a piece, and of those that
-    precede it; turned, so that no dimension has more of them than another.
+    precede it. A random rotation spreads them over all dimensions: the first singular vectors have
+    the largest entries.
     """
     lengths = torch.tensor([len(pair) for pair in pairs])
     pair = torch.arange(len(pairs)).repeat_interleave(lengths)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transformer_mt.decode.engine import NAN_MESSAGE, Hypothesis, length_penalty
-from transformer_mt.decode.search.step_function import StepFunction, force, prefix_tokens
+from transformer_mt.decode.search.step_function import StepFunction, force_prefixes
 from transformer_mt.errors import InputError
 
 
@@ -63,8 +63,7 @@ def beam_search(
         if not active:
             break
         log_probs = model.step(tokens)
-        if prefixes is not None:
-            force(log_probs, prefix_tokens([prefixes[i] for i in active], t))
+        force_prefixes(log_probs, prefixes, active, t)
         model.select(state.advance(log_probs))
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):

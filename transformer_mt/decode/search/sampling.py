@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
-from transformer_mt.decode.search.step_function import StepFunction, force, prefix_tokens
+from transformer_mt.decode.search.step_function import StepFunction, force, force_prefixes
 
 
 def sample(
@@ -51,8 +51,7 @@ def sample(
         if not active:
             break
         log_probs = model.step(tokens)
-        if prefixes is not None:
-            force(log_probs, prefix_tokens([prefixes[i] for i in active], t))
+        force_prefixes(log_probs, prefixes, active, t)
         force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],

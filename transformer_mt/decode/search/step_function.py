@@ -40,6 +40,16 @@ def force(log_probs: Tensor, tokens: Sequence[tuple[int, int]]) -> None:
         log_probs[rows, :, forced] = kept
 
 
-def prefix_tokens(prefixes: Sequence[Sequence[int]], t: int) -> list[tuple[int, int]]:
-    """The tokens that step ``t`` has to ``force``, for translations that start with prefixes."""
-    return [(row, prefix[t]) for row, prefix in enumerate(prefixes) if t < len(prefix)]
+def force_prefixes(
+    log_probs: Tensor, prefixes: Sequence[Sequence[int]] | None, active: Sequence[int], t: int
+) -> None:
+    """Forces, in place, the tokens at position ``t`` of translations that start with prefixes.
+
+    Args:
+        log_probs: [B, W, V], of the next token.
+        prefixes: Tokens that each translation starts with, of finished ones too; None without any.
+        active: Index of each of the B sentences in ``prefixes``.
+        t: Position of the next token, from 0.
+    """
+    own = enumerate(prefixes[i] for i in active) if prefixes is not None else ()
+    force(log_probs, [(row, prefix[t]) for row, prefix in own if t < len(prefix)])
