@@ -189,6 +189,9 @@ def test_other_numbers_of_ranks_continue_a_run_under_mt_train_and_torchrun(corpu
     scores = [json.loads((corpus / name / "test.json").read_text()) for name in ("one", "two")]
     assert [s["segments"] for s in scores[1]] == [7] * len(scores[0])
 
+    _, err = start(corpus, "two", "train", "distributed.processes=2").done()
+    assert "nothing to do" in err
+
 
 def last_update(run_dir: Path) -> int:
     """The update of the last checkpoint of a run that was stopped, which is also recorded."""

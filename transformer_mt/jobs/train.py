@@ -151,23 +151,24 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         _check_data(job, data, world)
         validator = partial(training_scores.validate, job, data, world)
         trainer = Trainer(job, data, validator, world)
+        state = trainer.state
         if trainer.finished:
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
                 advice = f"{trainer.finished}; raise that limit to continue training"
                 log.info("%s is finished: nothing to do (%s)", run_dir, advice)
-                return TrainResult(run_dir, scores if data.test else None, trainer.state.best)
+                del trainer  # DDP would end the process group without releasing Python's lock,
+                gc.collect()  # which the threads of the group need to end
+                return TrainResult(run_dir, scores if data.test else None, state.best)
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
-            if trainer.state.step == 0:
+            if state.step == 0:
                 _warn_about_data(job, data, parameters)
             run_folder.write_start(run_dir, job, data)
-        starts = run_folder.record_start(
-            run_dir, world, parameters, trainer.state.step, trainer.precision
-        )
+        starts = run_folder.record_start(run_dir, world, parameters, state.step, trainer.precision)
         if world.is_main:
             _log_start(job, data, trainer, parameters, world)
-        with Trackers(job if world.is_main else None, trainer.state.step) as record:
+        with Trackers(job if world.is_main else None, state.step) as record:
             try:
                 model = trainer.run(record)
             except StoppedError as stopped:
@@ -176,7 +177,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
                 raise SystemExit(128 + stopped.signal) from None
             if world.is_main:
                 log.info("the model is in %s", run_dir)
-            state, model_steps = trainer.state, trainer.checkpoints.model_steps
+            model_steps = trainer.checkpoints.model_steps
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
