@@ -63,7 +63,8 @@ def beam_search(
         if not active:
             break
         log_probs = model.step(tokens)
-        force_prefixes(log_probs, prefixes, active, t)
+        if prefixes is not None:
+            force_prefixes(log_probs, prefixes, active, t)
         model.select(state.advance(log_probs))
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):

@@ -51,7 +51,8 @@ def sample(
         if not active:
             break
         log_probs = model.step(tokens)
-        force_prefixes(log_probs, prefixes, active, t)
+        if prefixes is not None:
+            force_prefixes(log_probs, prefixes, active, t)
         force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],

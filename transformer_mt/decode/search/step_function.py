@@ -41,15 +41,15 @@ def force(log_probs: Tensor, tokens: Sequence[tuple[int, int]]) -> None:
 
 
 def force_prefixes(
-    log_probs: Tensor, prefixes: Sequence[Sequence[int]] | None, active: Sequence[int], t: int
+    log_probs: Tensor, prefixes: Sequence[Sequence[int]], active: Sequence[int], t: int
 ) -> None:
     """Forces, in place, the tokens at position ``t`` of translations that start with prefixes.
 
     Args:
         log_probs: [B, W, V], of the next token.
-        prefixes: Tokens that each translation starts with, of finished ones too; None without any.
+        prefixes: Tokens that each translation starts with, of finished ones too.
         active: Index of each of the B sentences in ``prefixes``.
         t: Position of the next token, from 0.
     """
-    own = enumerate(prefixes[i] for i in active) if prefixes is not None else ()
+    own = enumerate(prefixes[i] for i in active)
     force(log_probs, [(row, prefix[t]) for row, prefix in own if t < len(prefix)])
