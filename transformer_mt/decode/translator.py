@@ -230,7 +230,7 @@ class Translator:
             links = iter(align_words(self.engine, self.tokenizer, pairs))
         translated: dict[_Part, list[Translation]] = {}
         for part, best in zip(parts, hypotheses, strict=True):
-            translated[part] = [self._translation(part.tag, each, next(links)) for each in best]
+            translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
         texts = zip(lines, usual, encoded, lines_in_parts, strict=True)
         for original, line, ids, line_parts in texts:
@@ -309,10 +309,8 @@ class Translator:
                 f"it, or leave it out: {text[:40]!r}…"
             )
 
-    def _translation(
-        self, tag: str, hypothesis: Hypothesis, alignment: list[Link] | None
-    ) -> Translation:
-        """The translation of a part of a line with this tag."""
+    def _translation(self, hypothesis: Hypothesis, alignment: list[Link] | None) -> Translation:
+        """The translation of a part of a line."""
         tokens = hypothesis.tokens
         (text,) = self.tokenizer.tgt.decode([tokens])
         return Translation(
