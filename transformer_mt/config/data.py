@@ -98,7 +98,15 @@ class DataConfig(Checked, prefix="data."):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_held_out()
+        for part in ("valid", "test"):
+            if getattr(self, f"{part}_pairs") is not None:
+                require(
+                    not getattr(self, part),
+                    f"data.{part}_pairs takes pairs out of data.train, and data.{part} names other "
+                    f"ones: leave out data.{part}_pairs, or set data.{part}=[]",
+                )
+                cleaning = replace(self.cleaning, drop_held_out=True)
+                object.__setattr__(self, "cleaning", cleaning)
         positive = min(self.weights, default=1) > 0 and math.isfinite(sum(self.weights))
         require(positive, f"data.weights={list(self.weights)} must all be > 0")
         numbers, sources = len(self.weights), len(self.train)
@@ -113,11 +121,12 @@ class DataConfig(Checked, prefix="data."):
             self._read_mirror(expand_user(self.mirror).resolve())
         message = f"data.src_lang and data.tgt_lang are both {self.src_lang!r}"
         require(self.src_lang != self.tgt_lang, message)
+        tags = self.tags
         for source in (*self.train, *self.valid, *self.test):
             src_lang, tgt_lang = self.languages(source)
             if src_lang == tgt_lang:
                 raise InputError(f"source and target of {source} are both {src_lang!r}")
-            _, other = self.tags.get(source.tag or "", (src_lang, tgt_lang))
+            _, other = tags.get(source.tag or "", (src_lang, tgt_lang))
             if other != tgt_lang:
                 raise InputError(f"{source}: another source with this tag has tgt_lang={other}")
 
@@ -134,19 +143,6 @@ class DataConfig(Checked, prefix="data."):
             if source.tag:
                 tags.setdefault(source.tag, self.languages(source))
         return tags
-
-    def _check_held_out(self) -> None:
-        """Checks ``valid_pairs`` and ``test_pairs``; with one, ``drop_held_out`` is on."""
-        for part in ("valid", "test"):
-            if getattr(self, f"{part}_pairs") is None:
-                continue
-            require(
-                not getattr(self, part),
-                f"data.{part}_pairs takes pairs out of data.train, and data.{part} names other "
-                f"ones: leave out data.{part}_pairs, or set data.{part}=[]",
-            )
-            cleaning = replace(self.cleaning, drop_held_out=True)
-            object.__setattr__(self, "cleaning", cleaning)
 
     def _read_mirror(self, mirror: Path) -> None:
         """Replaces hub ids by folders of the mirror, so that a run folder records what was read.
