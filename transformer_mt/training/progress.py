@@ -51,15 +51,6 @@ class TrainingState:
         """Reads ``state.json``, which has other fields, too."""
         return cls(**{f.name: content[f.name] for f in fields(cls)})
 
-    def expected_steps(self, config: TrainConfig) -> float:
-        """Number of updates at the end of the run, if they take as long as those so far.
-
-        So a schedule that ends with the run follows the larger share of updates and time used.
-        """
-        if config.max_hours is None or self.seconds == 0:
-            return config.max_steps
-        return min(config.max_steps, self.step * (config.max_hours * 3600) / self.seconds)
-
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.
 
@@ -112,6 +103,15 @@ class StoppingCriteria:
             return state.step // self._config.checkpoint_every
         progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
+
+    def expected_steps(self, state: TrainingState) -> float:
+        """Number of updates at the end of the run, if they take as long as those so far.
+
+        So a schedule that ends with the run follows the larger share of updates and time used.
+        """
+        if state.seconds == 0:
+            return self.last_step
+        return min(self.last_step, state.step * self.max_seconds / state.seconds)
 
     def stops(self, state: TrainingState) -> str | None:
         """Why no update follows, with the setting; None if one does. A validation may follow."""

@@ -188,7 +188,7 @@ class Trainer:
         self.state.metrics = None
         parts = np.random.SeedSequence((job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        last_step = self.state.expected_steps(job.train)
+        last_step = self.criteria.expected_steps(self.state)
         self._lr = self._schedule(step, job.schedule, job.model.d_model, last_step)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
