@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tok
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
     """The translations of the Python API, with PyTorch."""
     network, tokenizer, job = load_folder(model)
-    decode = job.decode.with_settings(settings)
+    decode = replace(job.decode.for_job(), **settings)
     return make_translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
 
 

@@ -111,7 +111,7 @@ def make_translator(
     ensemble: Sequence[Transformer] = (),
 ) -> Translator:
     """A translator with the PyTorch engine."""
-    decode = config.with_settings({})
+    decode = config.for_job()
     return Translator(TorchEngine([model, *ensemble], decode), tokenizer, normalizer, decode)
 
 

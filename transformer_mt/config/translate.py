@@ -1,10 +1,8 @@
 """Settings of mt-translate, and of search: those that a model folder records, and all others."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.errors import UsageError
@@ -38,9 +36,11 @@ class SearchConfig(Checked, prefix="decode."):
             return "greedy search"
         return f"beam search with {self.beam_size} beams, length penalty {self.length_penalty:g}"
 
-    def with_settings(self, given: Mapping[str, Any]) -> "DecodeConfig":
-        """The settings of a translation: these, overridden by given ones, and the given others."""
-        return DecodeConfig(**{**asdict(self), **given})
+    def for_job(self, job: object = None) -> "DecodeConfig":
+        """The settings of a translation: these, overridden by those of a job that are not None."""
+        given = {key.name: getattr(job, key.name, None) for key in fields(DecodeConfig)}
+        used = {name: value for name, value in given.items() if value is not None}
+        return DecodeConfig(**{**asdict(self), **used})
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -72,12 +72,6 @@ class DecodeConfig(SearchConfig):
             self.sampling or nbest <= self.beam_size,
             f"nbest={nbest} needs a beam_size of at least {nbest}",
         )
-
-
-def search_settings(job: object) -> dict[str, Any]:
-    """A job's settings that are fields of ``DecodeConfig``, without those that are None."""
-    values = {key.name: getattr(job, key.name, None) for key in fields(DecodeConfig)}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -137,7 +137,7 @@ class Translator:
         from transformer_mt.decode.engines.torch_engine import TorchEngine
 
         compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
-        config = job.decode.with_settings({})
+        config = job.decode.for_job()
         engine = TorchEngine([model], config, compute_type)
         return cls(engine, tokenizer, Normalizer.of(job.data), config)
 

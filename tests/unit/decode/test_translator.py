@@ -22,7 +22,6 @@ from support.search_tables import reference_search
 from support.tokenizers import options_of_others
 
 from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
-from transformer_mt.config.translate import search_settings
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import torch_engine
@@ -254,9 +253,9 @@ def test_what_cannot_be_translated_is_refused(make: Make, tmp_path: Path) -> Non
 
 
 def test_settings_of_a_job_and_of_a_folder() -> None:
-    job = search_settings(TranslateJob(model="x", sampling=True, seed=3))
+    job = TranslateJob(model="x", sampling=True, seed=3)
     expected = DecodeConfig(sampling=True, seed=3, beam_size=7, length_penalty=1.0)
-    assert SearchConfig(beam_size=7, length_penalty=1.0).with_settings(job) == expected
+    assert SearchConfig(beam_size=7, length_penalty=1.0).for_job(job) == expected
     with pytest.raises(InputError, match=r"temperature=0\.0 must be > 0"):
         DecodeConfig(sampling=True, temperature=0.0)
     with pytest.raises(InputError, match="top_k applies to sampling only"):

@@ -80,7 +80,8 @@ def unexpected(messages: str) -> list[str]:
 def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
     network, tokenizer, job = load_folder(folder)
     more = [ModelFolder(other).load_model() for other in others]
-    return make_translator(network, tokenizer, job.decode.with_settings(settings), ensemble=more)
+    decode = replace(job.decode.for_job(), **settings)
+    return make_translator(network, tokenizer, decode, ensemble=more)
 
 
 def text_of(lines: Sequence[str]) -> str:

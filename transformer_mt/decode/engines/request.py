@@ -8,7 +8,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from transformer_mt.config import EvaluateJob, TranslateJob
-from transformer_mt.config.translate import search_settings
 from transformer_mt.decode.engine import SINUSOIDS, Engine, UnavailableError, unsupported_shape
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -48,7 +47,7 @@ class EngineRequest:
                     "of an ensemble must share one (train the second with "
                     "tokenizer.path=FIRST/tokenizer.model)"
                 )
-        self.config = self.trained.decode.with_settings(search_settings(job))
+        self.config = self.trained.decode.for_job(job)
         self.device = _pick_device(job.device)
         """``cpu`` or ``cuda``."""
         self.engine, self.compute_type = job.engine, job.compute_type
