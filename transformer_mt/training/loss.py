@@ -128,7 +128,12 @@ def _logits_gradient(
     if torch.compiler.is_compiling() or logits.device.type != "cpu":
         log_p = logits.log_softmax(1, dtype=dtype)
         nll = -log_p.gather(1, target_ids)
-        grad = _subtract_at(log_p.exp_(), target_ids, amount)
+        grad = log_p.exp_()
+        if torch.compiler.is_compiling():  # it fuses this with its surroundings, but no scatter
+            every = torch.arange(grad.shape[1], device=grad.device)
+            grad = torch.where(every == target_ids, grad - amount, grad)
+        else:
+            grad.scatter_add_(1, target_ids, grad.new_full(target_ids.shape, -amount))
         return (grad if scale is None else grad * scale).to(logits.dtype), nll
     rows, losses = max(1, _SOFTMAX_SIZE * torch.get_num_threads() // logits.shape[1]), []
     for part, y in zip(logits.split(rows), target_ids.split(rows), strict=True):
@@ -137,20 +142,12 @@ def _logits_gradient(
         below_maximum = p.amax(1, keepdim=True) - p.gather(1, y)
         torch.softmax(p, 1, out=p)
         losses.append(below_maximum - p.amax(1, keepdim=True).log())
-        _subtract_at(p, y, amount)
+        p.scatter_add_(1, y, p.new_full(y.shape, -amount))
         if scale is not None:
             p *= scale
         if p.dtype != part.dtype:
             part.copy_(p)
     return logits, torch.cat(losses)
-
-
-def _subtract_at(values: Tensor, target_ids: Tensor, amount: float) -> Tensor:
-    """Subtracts ``amount`` at one target [N, 1] of each row of [N, V], possibly in place."""
-    if torch.compiler.is_compiling():  # the compiler fuses this with its surroundings, no scatter
-        every = torch.arange(values.shape[1], device=values.device)
-        return torch.where(every == target_ids, values - amount, values)
-    return values.scatter_add_(1, target_ids, values.new_full(target_ids.shape, -amount))
 
 
 def smoothed_cross_entropy(
