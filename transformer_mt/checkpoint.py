@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_mt.errors import InputError
 from transformer_mt.files import atomic, new_folder, read_json, reading, sha256, write_json
@@ -151,17 +151,6 @@ def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[s
     if like is not None:
         _check_shapes(like, path, tensors)
     return tensors
-
-
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Copies the weights of a safetensors file into a model.
-
-    A model on the device ``meta`` gets memory, of the CPU, once the file is known to fit it.
-    """
-    tensors = read_tensors(path, model.state_dict())
-    if next(model.parameters()).is_meta:
-        model.to_empty(device="cpu")
-    model.load_state_dict(tensors)
 
 
 def _check_shapes(targets: Mapping[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:

@@ -166,7 +166,7 @@ class ModelFolder:
         """Loads the model, in ``eval`` mode on the CPU."""
         import torch
 
-        from transformer_mt.checkpoint import load_weights
+        from transformer_mt.checkpoint import read_tensors
         from transformer_mt.model.transformer import Transformer
 
         with torch.device("meta"):
@@ -174,11 +174,13 @@ class ModelFolder:
                 self.trained.model, self.tokenizer.tgt.vocab_size, self.tokenizer.vocab_size
             )
         weights = self.weights
-        load_weights(model, weights)
-        for name, tensor in model.state_dict().items():
+        tensors = read_tensors(weights, model.state_dict())
+        for name, tensor in tensors.items():
             if not tensor.isfinite().all():
                 raise InputError(
                     f"{weights}: {name} is not finite: the file is damaged, or the training "
                     "diverged"
                 )
+        model.to_empty(device="cpu")  # memory, once the weights are known to fit it
+        model.load_state_dict(tensors)
         return model.eval()

@@ -147,12 +147,11 @@ def test_an_interrupted_deletion_leaves_no_damaged_checkpoint(
 def test_weights_of_a_different_model_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     ckpt.save_tensors(layer(1).state_dict(), path)
-    wider = layer(2, size=4)
+    wider = layer(2, size=4).state_dict()
     with pytest.raises(InputError, match=r"does not fit .* shape \(3, 2\), expected \(4, 2\)"):
-        ckpt.load_weights(wider, path)
-    assert torch.equal(wider.weight, layer(2, size=4).weight)
+        ckpt.read_tensors(path, wider)
     with pytest.raises(InputError, match=r"0\.weight has shape None"):
-        ckpt.load_weights(nn.Sequential(layer(1)), path)
+        ckpt.read_tensors(path, nn.Sequential(layer(1)).state_dict())
     path.unlink()
     with pytest.raises(InputError, match=r"model\.safetensors is damaged: No such file"):
-        ckpt.load_weights(layer(1), path)
+        ckpt.read_tensors(path, layer(1).state_dict())
