@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt import model_folder, run_layout
+from transformer_mt import run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import dotted
 from transformer_mt.data import held_out
@@ -14,6 +14,7 @@ from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.files import cache_key, read_json, reading
+from transformer_mt.model_folder import read_config
 
 _MAY_CHANGE = (
     "run_dir",
@@ -122,7 +123,7 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
     if not (run_dir / run_layout.CONFIG).exists():
         _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
         return None
-    recorded = model_folder.read_config(run_dir)
+    recorded = read_config(run_dir)
     derived = _OF_VOCABULARY if recorded.tokenizer.path and job.tokenizer.path else ()
     refused = [
         f"{key} was {old}, now {new}"
