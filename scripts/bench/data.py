@@ -142,7 +142,7 @@ def datasets_map(job: TrainJob) -> Figures:
         cleaned = [cleaner.clean(Pair(*row)) for row in rows(batch, "src", "tgt")]
         pairs = [pair.text for pair in cleaned if pair.dropped_by is None]
         src, tgt = ([pair[side] for pair in pairs] for side in (0, 1))
-        src_ids, tgt_ids = ([[*ids, EOS] for ids in tokenizer.encode(side)] for side in (src, tgt))
+        src_ids, tgt_ids = ([[*tokenizer.encode(x), EOS] for x in side] for side in (src, tgt))
         columns: Figures = {"src": src, "tgt": tgt, "src_ids": src_ids, "tgt_ids": tgt_ids}
         lengths = zip(map(len, src_ids), map(len, tgt_ids), strict=True)
         good = [check_lengths(data.cleaning, *each) is None for each in lengths]

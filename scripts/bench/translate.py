@@ -176,7 +176,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
     ids = {piece: i for i, piece in enumerate(names)}
 
     def run(lines: Lines) -> tuple[list[str], int]:
-        encoded = tokenizer.encode([normalizer.src(line) for line in lines])
+        encoded = [tokenizer.encode(normalizer.src(line)) for line in lines]
         found = engine.translate_batch(
             [[names[i] for i in line] for line in encoded],
             beam_size=beam_size,
@@ -185,7 +185,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
             max_decoding_length=256,
         )
         generated = [[ids[piece] for piece in each.hypotheses[0]] for each in found]
-        return tokenizer.decode(generated), sum(map(len, generated))
+        return list(map(tokenizer.decode, generated)), sum(map(len, generated))
 
     return run
 

@@ -108,7 +108,7 @@ class CleanLines(CleanPairs):
             pair, ids = Pair(text, text), list[int]()
             reason = next((name for name, drops in tests if drops(text)), None)
             if reason is None:
-                ids = [*self.tokenizer.encode([text])[0], EOS]
+                ids = [*self.tokenizer.encode(text), EOS]
                 reason = "length" if len(ids) > cleaning.max_tokens else None
             if reason is None:
                 kept.append(KeptPair(row, CleanedPair("", line, pair, None), ids, ids))

@@ -81,7 +81,7 @@ def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     greedy = Translator.load(whole, engine="torch", beam_size=1)
     for line, expected in zip(LINES, greedy.translate(LINES), strict=True):
         ids = their_tokenizer(line)["input_ids"]
-        assert len(ids) == len(tokenizer.encode([line])[0]) + 1
+        assert len(ids) == len(tokenizer.encode(line)) + 1
         longest = len(ids) - 1 + 5 + 1  # max_extra_tokens and the end symbol
         found = theirs.generate(torch.tensor([ids]), num_beams=1, max_new_tokens=longest)
         assert their_tokenizer.decode(found[0], skip_special_tokens=True) == expected
@@ -118,7 +118,7 @@ def test_fine_tuning_a_marian_model(corpus: Path, caplog: pytest.LogCaptureFixtu
     assert model.vocab_size == size + 1
     assert model.output_bias is not None
     assert bool((model.output_bias[[0, 2]] < -90).all())
-    (ids,) = tokenizer.encode_sources([">>el<< a b"], Normalizer("none", "en", "el"))
+    ids = tokenizer.encode_source(">>el<< a b", Normalizer("none", "en", "el"))
     assert tokenizer.pieces(ids)[0] == ">>el<<"
     assert EOS not in ids
     output = corpus / "exported"

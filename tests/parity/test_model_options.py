@@ -116,7 +116,7 @@ def test_ctranslate2(folder: Path, row: str) -> None:
     converted = ctranslate2.Translator(str(export(job)))
     model, tokenizer, _ = load_folder(folder)
     for source, target in pairwise(TEXT[:4]):
-        (src,), (tgt,) = tokenizer.encode([source]), tokenizer.encode([target])
+        src, tgt = tokenizer.encode(source), tokenizer.encode(target)
         (scored,) = converted.score_batch([tokenizer.pieces(src)], [tokenizer.pieces(tgt)])
         rows = logits(model, [*src, EOS], [BOS, *tgt]).log_softmax(-1)
         expected = rows[range(len(tgt) + 1), [*tgt, EOS]]

@@ -47,4 +47,4 @@ def training_text(prepared: Prepared) -> list[Pair]:
     tokenizer, store = Tokenizer.load(prepared.tokenizer_model), prepared.train.sample
     sides = rows(store.src), rows(store.tgt)
     assert {row[-1] for side in sides for row in side} == {EOS}
-    return list(map(Pair, *map(tokenizer.decode, sides)))
+    return list(map(Pair, *(map(tokenizer.decode, side) for side in sides)))

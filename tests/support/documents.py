@@ -24,11 +24,10 @@ class Capitals:
     class _Vocabulary:
         tags: Sequence[str] = ()
 
-        def encode(self, lines: Sequence[str]) -> list[list[int]]:
-            return [[4] for _ in lines]
+        def encode(self, *_: object) -> list[int]:
+            return [4]
 
-        def encode_sources(self, lines: Sequence[str], _: Normalizer) -> list[list[int]]:
-            return self.encode(lines)
+        encode_source = encode
 
         def normalize(self, line: str) -> str:
             return line

@@ -85,7 +85,7 @@ def test_a_model_folder_is_read_as_it_was_written(folder: Path) -> None:
     torch.testing.assert_close(model.state_dict(), expected.state_dict(), rtol=0, atol=0)
     assert not model.training
     assert read == job()
-    assert tokenizer.decode(tokenizer.encode(["a word"])) == ["a word"]
+    assert tokenizer.decode(tokenizer.encode("a word")) == "a word"
 
 
 def append(folder: Path, text: str) -> None:

@@ -213,7 +213,7 @@ class Translator:
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         given = zip(lines, starts, strict=True)
         usual = [line if prefix else usual_case(line, self.tokenizer) for line, prefix in given]
-        encoded = self.tokenizer.encode_sources(usual, self.normalizer)
+        encoded = [self.tokenizer.encode_source(line, self.normalizer) for line in usual]
         lines_in_parts = list(map(self._parts, usual, encoded, starts))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         parts = list(dict.fromkeys(chain.from_iterable(lines_in_parts)))
@@ -292,11 +292,11 @@ class Translator:
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""
         tokenizer = self.tokenizer.tgt
-        (ids,) = tokenizer.encode([self.normalizer.of_tag(part.tag).tgt(part.prefix)])
+        ids = tokenizer.encode(self.normalizer.of_tag(part.tag).tgt(part.prefix))
         if UNK in ids:
             raise InputError(
                 "a prefix has characters that are not in this model's vocabulary: "
-                f"{tokenizer.decode([ids])[0]!r}"
+                f"{tokenizer.decode(ids)!r}"
             )
         self._check_length(part.prefix, ids)
         return ids
@@ -312,10 +312,9 @@ class Translator:
     def _translation(self, hypothesis: Hypothesis, alignment: list[Link] | None) -> Translation:
         """The translation of a part of a line."""
         tokens = hypothesis.tokens
-        (text,) = self.tokenizer.tgt.decode([tokens])
         return Translation(
             # Byte pieces may decode to a line break; one line in is one line out.
-            one_line(text).strip(),
+            one_line(self.tokenizer.tgt.decode(tokens)).strip(),
             hypothesis.score,
             len(tokens),
             hypothesis.log_prob,

@@ -181,7 +181,7 @@ def test_only_lines_with_markup_are_aligned_and_order_is_kept() -> None:
     inner = Recorder()
     lines = ["x y", "x <b>y</b>", "", "{a} <br/> 5", "x {n}"]
     known = {"77": [1]}  # the vocabulary has it as one piece
-    inner.tokenizer.encode = lambda lines: [known.get(line, [1, 2]) for line in lines]
+    inner.tokenizer.encode = lambda text: known.get(text, [1, 2])
     found = MarkupTranslator(inner).translate_nbest(lines, 2)
     expected = ["Y X", "<b>Y</b> X", "", "{a} <br/> 5", "{n} X"]
     assert [{t.text for t in best} for best in found] == [{text} for text in expected]
@@ -197,6 +197,6 @@ def test_words_are_those_after_sentencepiece_s_normalization(tmp_path: Path) -> 
         inner.tokenizer = small_tokenizer(tmp_path / "model")
     MarkupTranslator(inner).translate_nbest(["it´s a\u200bb <b>c</b>"], 1)
     ((line,), _) = inner.calls[-1]
-    (ids,) = inner.tokenizer.encode([line])
+    ids = inner.tokenizer.encode(line)
     assert len(line.split()) == 5
     assert source_word_ids(inner.tokenizer, ids)[-1] == 4

@@ -43,7 +43,7 @@ def attend(model: Path, sentence: str = SENTENCE) -> Attention:
 def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     found = attend(model)
     network, tokenizer, _ = load_folder(model)
-    (src,) = tokenizer.encode([SENTENCE])
+    src = tokenizer.encode(SENTENCE)
     ((best,),) = opened(model).translate_nbest([SENTENCE], 1)
     assert found.translation == best.text
     tgt = [tokenizer.vocabulary.index(piece) for piece in best.pieces[:-1]]

@@ -206,15 +206,15 @@ def test_pieces_are_equal(marian: tuple[Path, Any]) -> None:
     assert tokenizer.vocabulary[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     pieces = {i: piece for piece, i in json.loads((folder / "vocab.json").read_text()).items()}
     normalizer = Translator.load(folder, engine="torch").normalizer
-    found = tokenizer.encode_sources(LINES, normalizer)
+    found = [tokenizer.encode_source(line, normalizer) for line in LINES]
     for ids, theirs in zip(found, their_ids(folder, LINES), strict=True):
         assert [*tokenizer.pieces(ids), "</s>"] == [pieces[i] for i in theirs]
     assert tokenizer.pieces(found[-5])[0] == ">>deu<<"
     assert [*tokenizer.tags] == [">>deu<<"]
     translator = Translator.load(folder, engine="torch")
     assert translator.translate(["abc def"], ">>deu<<") == translator.translate([LINES[-5]])
-    (target,) = tokenizer.tgt.encode([TARGET[0]])
-    assert tokenizer.tgt.decode([[BOS, *target, EOS, PAD]]) == [TARGET[0]]
+    target = tokenizer.tgt.encode(TARGET[0])
+    assert tokenizer.tgt.decode([BOS, *target, EOS, PAD]) == TARGET[0]
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

@@ -64,7 +64,7 @@ def test_validation_and_test_sets_are_never_cleaned(job: TrainJob) -> None:
     assert len(encoded) == 9
     assert encoded.src[5].tolist() == [EOS]  # an empty line is an empty sequence
     assert len(encoded.src[8]) > 64
-    assert tokenizer.decode([encoded.tgt[6][:-1].tolist()]) == ["doppelt"]
+    assert tokenizer.decode(encoded.tgt[6][:-1].tolist()) == "doppelt"
 
 
 def test_fingerprints_identify_the_data(job: TrainJob, tmp_path: Path) -> None:

@@ -53,14 +53,14 @@ def vocabulary(path: Path, size: int, tags: list[str]) -> Path:
 def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
     tokenizer = Tokenizer(vocabulary(tmp_path / "m", 300, ["<2de>", ">>fra<<"]))
     assert tokenizer.tags == {"<2de>": 4, ">>fra<<": 5}
-    (text,) = tokenizer.encode(["rote Haus"])
+    text = tokenizer.encode("rote Haus")
     lines = ["<2de> rote Haus", ">>fra<<rote Haus", "rote Haus", "<2de>  ", "", "\t<2de> rot"]
-    found = tokenizer.encode_sources(lines, PLAIN)
+    found = [tokenizer.encode_source(line, PLAIN) for line in lines]
     assert found[:5] == [[4, *text], [5, *text], text, [], []]
     # Anywhere else it is text, which no symbol stands for.
-    (middle,) = tokenizer.encode_sources(["rot <2de>"], PLAIN)
-    assert 4 not in middle + found[5] + tokenizer.encode(["<2de> rot"])[0]
-    assert tokenizer.decode([middle, found[0]]) == ["rot <2de>", "rote Haus"]
+    middle = tokenizer.encode_source("rot <2de>", PLAIN)
+    assert 4 not in middle + found[5] + tokenizer.encode("<2de> rot")
+    assert list(map(tokenizer.decode, (middle, found[0]))) == ["rot <2de>", "rote Haus"]
     with input_error(r"<2es> is not in the vocabulary: it has <2de>, >>fra<<"):
         check_tag("<2es>", tokenizer.tags)
     with input_error("it has no tags at all"):
@@ -83,7 +83,7 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     new = Tokenizer.load(data.tokenizer_model)
     assert new.vocabulary == [*old.vocabulary, "<2de>", "<law>"]
     assert new.tags == {"<2de>": 290, "<law>": 291}
-    assert new.encode(random_lines(20)) == old.encode(random_lines(20))
+    assert all(new.encode(line) == old.encode(line) for line in random_lines(20))
     assert data.train.sample.src[0][0] == 290
     complete = TokenizerConfig(path=str(data.tokenizer_model))
     assert prepare(replace(job, tokenizer=complete)).tokenizer_model.name == run_layout.TOKENIZER

@@ -66,7 +66,7 @@ def test_equals_the_reference_search_without_caches(
     lines = random_lines(6, 5)
     found = make_translator(model, tokenizer, settings).translate_nbest(lines, beam_size)
     for line, translations in zip(lines, found, strict=True):
-        (source,) = tokenizer.encode([line])
+        source = tokenizer.encode(line)
         expected = reference_search(
             uncached(model, source),
             len(source) + 3,
@@ -77,8 +77,8 @@ def test_equals_the_reference_search_without_caches(
             early_stop=False,
             margin=1e-5,
         )
-        texts = tokenizer.decode([h.tokens for h in expected])
-        assert [t.text for t in translations] == [text.strip() for text in texts]
+        texts = [tokenizer.decode(h.tokens).strip() for h in expected]
+        assert [t.text for t in translations] == texts
         assert [t.tokens for t in translations] == [len(h.tokens) for h in expected]
         assert [t.score for t in translations] == pytest.approx([h.score for h in expected], 1e-4)
 
@@ -120,7 +120,7 @@ def test_blank_lines_do_not_reach_the_model(
         tokenizer = make_tokenizer(tmp_path)
     lines = [*BLANK, "\u200b\ufeff", "\x01"]
     if normalization == "nmt_nfkc":
-        assert not tokenizer.encode([DROPPED])[0]
+        assert not tokenizer.encode(DROPPED)
         lines.append(DROPPED)
     silent = make_translator(random_model(), tokenizer, DecodeConfig())
     assert silent.translate(lines) == [""] * len(lines)
@@ -149,7 +149,7 @@ def test_special_symbols_are_never_generated(make: Make, tokenizer: Tokenizer) -
     model = constant_model(tokenizer, logits)
     greedy = make(model, beam_size=1, max_extra_tokens=1, length_penalty=0.0)
     ((found,),) = greedy.translate_nbest(["x"], 1)
-    (ids,) = tokenizer.encode(["x"])
+    ids = tokenizer.encode("x")
     assert found.text == "x" * found.tokens
     assert found.tokens == len(ids) + 1
     total = math.log(sum(map(math.exp, logits.values())))
@@ -179,8 +179,8 @@ def test_translations_much_shorter_than_their_line_are_counted(
     make: Make, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = constant_model(tokenizer, {"x": 1.0, "</s>": -30.0})
-    (line,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 32)
-    (less,) = (text for n in range(40) if len(tokenizer.encode([text := "a " * n])[0]) == 22)
+    (line,) = (text for n in range(40) if len(tokenizer.encode(text := "a " * n)) == 32)
+    (less,) = (text for n in range(40) if len(tokenizer.encode(text := "a " * n)) == 22)
     for length, expected in ((15, 3), (16, 0)):
         monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_, n=length: n)
         counting = make(model, beam_size=1)

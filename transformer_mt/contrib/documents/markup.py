@@ -98,9 +98,8 @@ class MarkupTranslator:
         self._translator = translator
         self.split_tag, self.languages = translator.split_tag, translator.languages
         numbers = [str(number) for number in range(10, 100)]
-        lengths = dict(zip(numbers, map(len, tokenizer.encode(numbers)), strict=True))
         # Numbers of few pieces are frequent in the training text.
-        self._numbers = sorted(numbers, key=lengths.__getitem__)
+        self._numbers = sorted(numbers, key=lambda number: len(tokenizer.encode(number)))
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; they have no alignment."""

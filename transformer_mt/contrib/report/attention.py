@@ -60,7 +60,7 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
-    (src,) = tokenizer.encode_sources([sentence], translator.normalizer)
+    src = tokenizer.encode_source(sentence, translator.normalizer)
     if not src:
         raise InputError("the sentence is empty")
     ((best,),) = translator.translate_nbest([sentence], 1)

@@ -169,8 +169,7 @@ class EncodeChunk:
     def _encode(self, tag: str, text: Pair) -> tuple[list[int], list[int]]:
         """Ids of both sides, with end symbols and the tag."""
         source = self.tokenizer.without_unknown_marks(text.src)  # as when it is translated
-        (src,) = self.tokenizer.encode([source])
-        (tgt,) = self.tokenizer.tgt.encode([text.tgt])
+        src, tgt = self.tokenizer.encode(source), self.tokenizer.tgt.encode(text.tgt)
         return [*([self.tokenizer.tags[tag]] if tag else []), *src, EOS], [*tgt, EOS]
 
     def _with_noise(self, source: int, pair: KeptPair) -> tuple[list[int], list[int]]:

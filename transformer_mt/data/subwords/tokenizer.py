@@ -105,15 +105,13 @@ class Tokenizer:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset({UNK, *filter(self._sp.is_byte, range(self.vocab_size))})
 
-    def encode(self, lines: Iterable[str]) -> list[list[int]]:
-        """Ids of each line, without special symbols; a blank line has none."""
-        encoded = []
-        for line in map(one_line, lines):
-            ids = self._sp.encode(line)
-            if UNK in ids and self._has_unused:
-                ids = self._sp.piece_to_id(self._sp.encode(line, out_type=str))
-            encoded.append(ids)
-        return encoded
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text, without special symbols; a blank one has none."""
+        line = one_line(text)
+        ids: list[int] = self._sp.encode(line)
+        if UNK in ids and self._has_unused:
+            ids = self._sp.piece_to_id(self._sp.encode(line, out_type=str))
+        return ids
 
     def normalize(self, line: str) -> str:
         """A source line as the model reads it: without the marks that its training text did not
@@ -137,36 +135,31 @@ class Tokenizer:
         """
         return self._unknown_marks.sub("", line) if self._unknown_marks else line
 
-    def encode_sources(self, lines: Iterable[str], normalizer: Normalizer) -> list[list[int]]:
-        """Ids of source lines, which may start with a tag: the tag's id, then as ``encode``.
+    def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
+        """Ids of a source line, which may start with a tag: the tag's id, then as ``encode``.
 
         Zero-width and direction marks that the training text did not have are left out.
         """
-        encoded = []
-        for line in lines:
-            tag, text = split_tag(line, self.tags)
-            text = self.without_unknown_marks(normalizer.of_tag(tag).src(text))
-            (ids,) = self.encode([text])
-            encoded.append([self.tags[tag], *ids] if tag and ids else ids)
-        return encoded
+        tag, text = split_tag(line, self.tags)
+        ids = self.encode(self.without_unknown_marks(normalizer.of_tag(tag).src(text)))
+        return [self.tags[tag], *ids] if tag and ids else ids
 
     def encode_pairs(
         self, pairs: Iterable[tuple[str, str]], normalizer: Normalizer
     ) -> Iterator[tuple[list[int], list[int]]]:
         """Ids of both lines of each pair, which are normalised by the tag of the source."""
         for source, target in pairs:
-            (src,) = self.encode_sources([source], normalizer)
             own = normalizer.of_tag(split_tag(source, self.tags)[0])
-            (tgt,) = self.tgt.encode([own.tgt(target)])
-            yield src, tgt
+            yield self.encode_source(source, normalizer), self.tgt.encode(own.tgt(target))
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""
         return int(len(ids) > 0 and ids[0] in self.tags.values())
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Text of each sequence of ids; special symbols are omitted."""
-        return [self._sp.decode(list(sequence)) for sequence in ids]
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids; special symbols are omitted."""
+        text: str = self._sp.decode(list(ids))
+        return text
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Piece of each id; the first piece of a word starts with ``▁``."""

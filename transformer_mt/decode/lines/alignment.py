@@ -77,7 +77,7 @@ def target_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
     It is found from the text, not the pieces: a model may produce a space and then a piece that
     starts a word. A space belongs to the word after it. Empty if the text has no word.
     """
-    texts = tokenizer.decode([ids[i:] for i in range(len(ids))])
+    texts = (tokenizer.decode(ids[i:]) for i in range(len(ids)))
     remaining = [len(WORD.findall(one_line(text).strip())) for text in texts]  # from each token on
     if not remaining or not (total := remaining[0]):
         return []

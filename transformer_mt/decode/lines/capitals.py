@@ -27,9 +27,8 @@ def usual_case(line: str, tokenizer: Tokenizer) -> str:
         return line
 
     def best_known(match: re.Match[str]) -> str:
-        forms = [match[0].lower(), match[0].capitalize(), match[0]]
-        encoded = tokenizer.encode(forms)
-        return min(zip(encoded, forms, strict=True), key=lambda form: (len(form[0]), *form[0]))[1]
+        forms = match[0].lower(), match[0].capitalize(), match[0]
+        return min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
 
     text = _SENTENCE_START.sub(lambda match: match[0].upper(), _WORD.sub(best_known, text))
     return add_tag(tag or None, text)

@@ -23,7 +23,7 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
     """
     pieces = tokenizer.pieces(ids)
     words = [i for i, piece in enumerate(pieces) if i and piece.startswith(WORD_START)]
-    texts = tokenizer.decode([ids[i:j] for i, j in pairwise([0, *words, len(ids)])])
+    texts = [tokenizer.decode(ids[i:j]) for i, j in pairwise([0, *words, len(ids)])]
     parts, start = [], 0
     for end in [*_sentence_starts(pieces, words, texts), len(ids)]:
         while end - start > max_tokens:

@@ -64,7 +64,8 @@ def encode(task: EncodeChunk, lines: list[str], first_row: int = 1) -> TokenStor
 
 def texts(vocabulary: Path, side: Side) -> list[str]:
     assert {row[-1] for row in rows(side)} == {EOS}
-    return Tokenizer(vocabulary).decode([row[:-1] for row in rows(side)])
+    tokenizer = Tokenizer(vocabulary)
+    return [tokenizer.decode(row[:-1]) for row in rows(side)]
 
 
 def test_noise_is_a_function_of_seed_and_pair(vocabulary: Path) -> None:
@@ -148,7 +149,7 @@ def test_the_vocabulary_is_learned_from_text_with_noise(tmp_path: Path) -> None:
     """Otherwise capitals would be spelled letter by letter, or here even in bytes."""
     clean, noisy = (prepared_with(tmp_path, augment=name) for name in ("none", "standard"))
     for prepared, are_spelled in ((clean, True), (noisy, False)):
-        (ids,) = prepared.tokenizer.encode([LINES[0].upper()])
+        ids = prepared.tokenizer.encode(LINES[0].upper())
         assert (
             any(piece.startswith("<0x") for piece in prepared.tokenizer.pieces(ids)) is are_spelled
         )

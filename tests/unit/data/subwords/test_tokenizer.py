@@ -26,36 +26,38 @@ def test_special_symbols_and_bytes_have_fixed_ids(tokenizer: Tokenizer) -> None:
     assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
     assert tokenizer.pieces(range(4, 260)) == [f"<0x{byte:02X}>" for byte in range(256)]
     assert tokenizer.vocab_size == 290
-    (ids,) = tokenizer.encode(["ein Hund"])
-    assert tokenizer.decode([[BOS, *ids, EOS, PAD, PAD], [EOS], []]) == ["ein Hund", "", ""]
-    for text, ids in zip(SPECIAL, tokenizer.encode(SPECIAL), strict=True):  # they are plain text
+    ids = tokenizer.encode("ein Hund")
+    assert tokenizer.decode([BOS, *ids, EOS, PAD, PAD]) == "ein Hund"
+    assert (tokenizer.decode([EOS]), tokenizer.decode([])) == ("", "")
+    for text in SPECIAL:  # they are plain text
+        ids = tokenizer.encode(text)
         assert not {PAD, UNK, BOS, EOS, 4 + 0x0A}.intersection(ids)
-        assert tokenizer.decode([ids]) == [text]
-    (broken,) = tokenizer.decode([[4 + 0xF0, 4 + 0x9F]])  # the first half of an emoji
+        assert tokenizer.decode(ids) == text
+    broken = tokenizer.decode([4 + 0xF0, 4 + 0x9F])  # the first half of an emoji
     assert set(broken) == {"\ufffd"}
 
 
-@given(st.lists(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff"))))
-def test_round_trip(tokenizer: Tokenizer, texts: list[str]) -> None:
+@given(st.text() | st.text(st.sampled_from("ab Hund ä\0\t\r\u2028é😀ﬁ½\ufeff")))
+def test_round_trip(tokenizer: Tokenizer, text: str) -> None:
     """Exceptions: line breaks, tabs and ▁ become spaces, runs of spaces become one space, and blank
     lines become empty."""
-    for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
-        assert not {PAD, UNK, BOS, EOS}.intersection(ids)
-        (back,) = tokenizer.decode([ids])
-        spaced = re.sub("[▁\t-\r\x1c-\x1e\x85\u2028\u2029]", " ", text)
-        expected = re.sub(" +", " ", spaced).strip(" ")
-        kinds = {unicodedata.category(c) for c in text} - {"Zs", "Zl", "Zp", "Cc"}
-        if kinds == {"Cf"}:  # some of these are seen, as signs of Arabic numbers
-            assert back in ("", expected)
-        else:
-            assert back == (expected if kinds else "")
+    ids = tokenizer.encode(text)
+    assert not {PAD, UNK, BOS, EOS}.intersection(ids)
+    back = tokenizer.decode(ids)
+    spaced = re.sub("[▁\t-\r\x1c-\x1e\x85\u2028\u2029]", " ", text)
+    expected = re.sub(" +", " ", spaced).strip(" ")
+    kinds = {unicodedata.category(c) for c in text} - {"Zs", "Zl", "Zp", "Cc"}
+    if kinds == {"Cf"}:  # some of these are seen, as signs of Arabic numbers
+        assert back in ("", expected)
+    else:
+        assert back == (expected if kinds else "")
 
 
 def test_characters_beyond_the_coverage_are_bytes(tmp_path: Path) -> None:
     text = random_lines() * 5 + ["Ω"]
     for coverage, expected in ((1.0, ["Ω"]), (0.99, ["<0xCE>", "<0xA9>"])):
         tokenizer = small_tokenizer(tmp_path / "m", text, character_coverage=coverage)
-        assert tokenizer.pieces(tokenizer.encode(["Ω"])[0])[1:] == expected
+        assert tokenizer.pieces(tokenizer.encode("Ω"))[1:] == expected
 
 
 PLAIN = Normalizer("none", "en", "de")
@@ -73,16 +75,16 @@ def test_marks_that_the_training_text_lacked_are_left_out_of_sources(
     model = train_tokenizer(lines, TokenizerConfig(vocab_size=300), tags)
     (tmp_path / "m").write_bytes(model)
     tokenizer, tag = Tokenizer(tmp_path / "m"), "".join(f"{tag} " for tag in tags)
-    plain = tokenizer.encode_sources([f"{tag}rotes Haus"], PLAIN)
+    plain = tokenizer.encode_source(f"{tag}rotes Haus", PLAIN)
     for mark in MARKS:
         line = f"{tag}{mark}ro{mark}tes {mark} Haus{mark}"
         is_known = mark == "\u200c"
-        assert (tokenizer.encode_sources([line], PLAIN) == plain) != is_known, ascii(mark)
+        assert (tokenizer.encode_source(line, PLAIN) == plain) != is_known, ascii(mark)
         expected = line.removeprefix(tag) if is_known else " rotes Haus"
         assert tokenizer.normalize(line.removeprefix(tag)).split() == expected.split()
     ((src, tgt),) = tokenizer.encode_pairs([(f"{tag}\ufeffHaus", "\ufeffHaus")], PLAIN)
-    assert [src] == tokenizer.encode_sources([f"{tag}Haus"], PLAIN)
-    assert [tgt] == tokenizer.encode(["\ufeffHaus"]) != tokenizer.encode(["Haus"])
+    assert src == tokenizer.encode_source(f"{tag}Haus", PLAIN)
+    assert tgt == tokenizer.encode("\ufeffHaus") != tokenizer.encode("Haus")
 
 
 def refusal(path: Path) -> str:

@@ -65,7 +65,7 @@ def test_translations_that_end_equal_pytorch_s(
     converted: Converted, tokenizer: Tokenizer, name: str, beam_size: int, alpha: float
 ) -> None:
     model = MODELS[name]()
-    sources = tokenizer.encode(random_lines(40, 9))
+    sources = list(map(tokenizer.encode, random_lines(40, 9)))
     config = DecodeConfig(beam_size=beam_size, length_penalty=alpha)
     expected = TorchEngine([model], config).search(sources, beam_size)
     found = converted(model, config).search(sources, beam_size)
@@ -110,7 +110,7 @@ def test_maximum_length_is_per_sentence(
 ) -> None:
     """Also in a batch with longer ones."""
     config = DecodeConfig(max_extra_tokens=max_extra_tokens)
-    sources = tokenizer.encode(random_lines(30, 12))
+    sources = list(map(tokenizer.encode, random_lines(30, 12)))
     found = converted(model_that_ends(2.0), config).search(sources, 1)
     limits = [len(source) + max_extra_tokens for source in sources]
     reached = [len(best.tokens) == limit for (best,), limit in zip(found, limits, strict=True)]
@@ -159,5 +159,5 @@ def test_special_symbols_are_never_generated(
     logits = {"<pad>": 2.0, "<unk>": 3.0, "<s>": 2.0, "x": 1.0, "</s>": -3.0}
     config = DecodeConfig(beam_size=2, max_extra_tokens=3)
     engine = converted(constant_model(tokenizer, logits), config, compute_type)
-    for (best,) in engine.search(tokenizer.encode(["x", "a"]), 1):
+    for (best,) in engine.search(list(map(tokenizer.encode, "xa")), 1):
         assert {*best.tokens} == {tokenizer.vocabulary.index("x")}

@@ -45,7 +45,7 @@ def test_ensemble_averages_probabilities(tokenizer: Tokenizer, models: list[Tran
     single = make_translator(models[0], tokenizer, config).translate(lines)
     differ = 0
     for line, (found,), alone in zip(lines, both.translate_nbest(lines, 1), single, strict=True):
-        (source,) = tokenizer.encode([line])
+        source = tokenizer.encode(line)
         prefix: list[int] = []
         values = []
         while True:
@@ -74,9 +74,8 @@ def test_scores_of_given_translations_equal_the_training_loss(
     config = DecodeConfig(batch_tokens=batch_tokens)
     found = make_translator(models[0], tokenizer, config).score(sources, targets)
     assert [t.text for t in found] == targets
-    for src, tgt, scored in zip(
-        tokenizer.encode(sources), tokenizer.encode(targets), found, strict=True
-    ):
+    encoded = map(tokenizer.encode, sources), map(tokenizer.encode, targets)
+    for src, tgt, scored in zip(*encoded, found, strict=True):
         out = torch.tensor([*tgt, EOS])
         batch = Batch(
             Packed.from_sequences([[*src, EOS]]), Packed.from_sequences([[BOS, *tgt]]), out

@@ -14,11 +14,11 @@ from transformer_mt.decode.lines.long_lines import split_long
 
 
 def parts_of(tokenizer: Tokenizer, line: str, max_tokens: int) -> list[str]:
-    (ids,) = tokenizer.encode([line])
+    ids = tokenizer.encode(line)
     parts = split_long(ids, max_tokens, tokenizer)
     assert [*chain(*parts)] == ids
     assert all(0 < len(part) <= max_tokens for part in parts)
-    return tokenizer.decode(parts)
+    return list(map(tokenizer.decode, parts))
 
 
 @pytest.mark.parametrize(
