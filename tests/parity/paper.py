@@ -27,7 +27,10 @@ def attention(query: Array, keys: Array, values: Array) -> Array:
 
 
 class Paper:
-    """The Transformer of the paper for one sentence pair; ``w`` has our parameters' names."""
+    """The Transformer of the paper for one sentence pair.
+
+    ``w`` has our parameters' names, and ``kv_proj`` for each layer's rows of ``source_projection``.
+    """
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]):
         self.c, self.w = config, w

@@ -57,7 +57,7 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     ``train(compose(["experiment=quickstart"]))`` does what ``mt-train experiment=quickstart`` does.
 
     Args:
-        overrides: The command's arguments, ``key=value``, as Hydra reads them, but for texts.
+        overrides: The command's arguments, ``key=value``, as in Hydra; text needs no quotes.
         command: ``train``, ``translate``, ``evaluate`` or ``export``.
 
     Returns:

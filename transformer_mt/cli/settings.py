@@ -16,7 +16,7 @@ from typing import Any, cast, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt.config import CONFIG_DIR, JOBS, Command
+from transformer_mt.config import CONFIG_DIR, CONFIG_DIRS, JOBS, Command
 from transformer_mt.config.checks import dotted, schema
 from transformer_mt.config.source import SourceConfig
 from transformer_mt.config.translate import DecodeConfig, SearchConfig
@@ -95,9 +95,10 @@ def group_options(group: str) -> list[str]:
 
 
 def setting_names(command: Command) -> list[str]:
-    """The dotted names of all settings of a command."""
+    """The dotted names of all settings of a command, and the names of its groups."""
     defaults = cast(dict[str, Any], OmegaConf.to_container(schema(JOBS[command])))
-    return sorted(dotted(defaults))
+    groups = (path.name for path in CONFIG_DIRS[command].iterdir() if path.is_dir())
+    return sorted({*groups, *dotted(defaults)})
 
 
 def first_sentence(text: str) -> str:

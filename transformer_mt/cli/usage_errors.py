@@ -16,6 +16,7 @@ from transformer_mt.errors import first_line
 _HINTS = {
     "ListConfig": "; a list is written 'KEY=[ITEM, ITEM]'",
     "CleaningConfig": "; a preset is chosen by cleaning=none, paper or standard",
+    "read-only": "; a list is set as a whole: 'KEY=[ITEM, ITEM]'",
     "SourceConfig": "; a data source is written {tsv: FILE} or {src: FILE, tgt: FILE}",
 }
 """What to write instead, by a word of the message."""
@@ -40,7 +41,7 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
         group, _, option = str(error.missing_cfg_file).partition("/")
         return _unknown_option(group, option, error.options)
     if not isinstance(cause, OmegaConfBaseException):
-        return f"{message} (given: {shlex.join(overrides) or 'nothing'})"
+        return f"{message} (given: {shlex.join(overrides) or 'no settings'})"
     message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
     message += next((hint for word, hint in _HINTS.items() if word in message), "")
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
@@ -91,7 +92,7 @@ def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
         return f"; it has no settings of its own: {key} is one of {', '.join(group_options(key))}"
     if key in groups:  # a file experiment/mine.yaml, read as experiment.*
         return f"; a file in a folder {key}/ must begin with the line '# @package _global_'"
-    near = similar(key, sorted(groups.union(setting_names(command))))
+    near = similar(key, setting_names(command))
     return f"; did you mean {' or '.join(near[:2])}?" if near else ""
 
 

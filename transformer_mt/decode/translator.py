@@ -204,8 +204,8 @@ class Translator:
 
         Raises:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
-                has characters outside its vocabulary, or a text has a surrogate, which is not a
-                character; or the engine supports no prefixes or no alignment.
+                has characters outside its vocabulary, or the engine supports no prefixes or no
+                alignment.
             TypeError: ``lines`` is a single string, or has a line that is not a string.
         """
         self._config.check_nbest(nbest)

@@ -45,13 +45,15 @@ def adam(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
 
 def noam(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Equation (3): d_model^−0.5 · min(step^−0.5, step · warmup_steps^−1.5)."""
-    return d_model**-0.5 * _warmup_then_decay(step, config.warmup_steps)
+    lrate: float = d_model**-0.5 * min(step**-0.5, step * config.warmup_steps**-1.5)
+    return lrate
 
 
 def inverse_sqrt(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
     """Same shape as ``noam``, with ``peak_lr`` at the end of the warm-up."""
     assert config.peak_lr is not None  # checked by the config
-    return config.peak_lr * config.warmup_steps**0.5 * _warmup_then_decay(step, config.warmup_steps)
+    shape: float = min(step**-0.5, step * config.warmup_steps**-1.5)
+    return config.peak_lr * config.warmup_steps**0.5 * shape
 
 
 def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) -> float:
@@ -60,11 +62,6 @@ def linear(step: int, config: ScheduleConfig, d_model: int, max_steps: float) ->
     warmup = config.warmup_steps
     rise, fall = step / warmup, (max_steps + 1 - step) / max(1, max_steps + 1 - warmup)
     return config.peak_lr * min(rise, fall)
-
-
-def _warmup_then_decay(step: int, warmup_steps: int) -> float:
-    factor: float = min(step**-0.5, step * warmup_steps**-1.5)
-    return factor
 
 
 class LossScaler:

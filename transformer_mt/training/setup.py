@@ -1,4 +1,4 @@
-"""Set-up of a run: initial model, precision, compilation, positions; and its final model."""
+"""Set-up of a run: initial model, precision, compilation, size of batches; its final model."""
 
 import logging
 import os

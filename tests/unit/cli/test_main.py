@@ -56,6 +56,7 @@ BAD_USAGE = {
     "cleaning.max_ratio=2": ["its settings are written data.cleaning.NAME"],
     "data.train={src: a, tgt: b}": ["ListConfig; a list is written 'KEY=[ITEM, "],
     "data.train=[a, b]": ["; a data source is written {tsv: FILE} or {src: FILE,"],
+    "data.train.0.tsv=x": ["read-only", "; a list is set as a whole: 'KEY=[ITEM, ITEM]'"],
     "model=[1]": ["(given: 'model=[1]')"],
 }
 
