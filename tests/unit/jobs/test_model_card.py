@@ -123,6 +123,25 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
         assert fact in card.text, fact
 
 
+def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
+    assert "initial embeddings" not in (text := write(folder).text) and "decay" not in text
+    model = replace(JOB.model, dropout=0.25, attention_dropout=0.5, activation_dropout=0.75)
+    card = write(
+        folder,
+        model=model,
+        data=replace(DATA, augment="standard"),
+        optimizer=replace(JOB.optimizer, weight_decay=0.25),
+        train=replace(JOB.train, initial_embeddings="cooccurrence"),
+    )
+    for fact in (
+        ", dropout 0.25, of attention weights 0.5, of activations 0.75 |",
+        "| noise in training | standard |",
+        "| optimizer | adam with weight decay 0.25, ",
+        "| initial embeddings | cooccurrence, from the training pairs |",
+    ):
+        assert fact in card.text, fact
+
+
 def test_base_model_is_that_of_the_hub(folder: Path) -> None:
     for base, shown in ((f"hf://org/base@{'0' * 40}", "org/base"), ("/home/me/base", None)):
         card = write(folder, train=replace(JOB.train, init_from=base))
