@@ -69,7 +69,7 @@ class Embedding(nn.Module):
         self.register_buffer("sinusoids", torch.empty(0, config.d_model), persistent=False)
         if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
             self.reserve(1)  # now: a compiled step cannot replace the table
-            for parameter in self.parameters():  # scaled, they have unit variance
+            for parameter in self.parameters():  # scaled tokens have unit variance
                 nn.init.normal_(parameter, std=config.d_model**-0.5)
 
     def forward(self, tokens: Tensor, positions: Tensor, max_length: int) -> Tensor:
@@ -111,9 +111,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
         """[N, D] → [N, D]; each token attends within its own sequence."""
         q, k, v = self.qkv_proj(x).split(self.sizes, dim=-1)
+        p_drop = self.dropout if self.training else 0.0
         heads = packed_attention(
-            *(q, k, v, boundaries, boundaries, self.num_heads, self.causal),
-            dropout=self.dropout if self.training else 0.0,
+            q, k, v, boundaries, boundaries, self.num_heads, self.causal, p_drop
         )
         return self.out_proj(heads)
 
@@ -173,10 +173,9 @@ class CrossAttention(nn.Module):
         self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
     ) -> Tensor:
         """[N, D] target tokens and this layer's packed keys and values → [N, D]."""
-        q = self.q_proj(x)
+        p_drop = self.dropout if self.training else 0.0
         heads = packed_attention(
-            *(q, *cross_kv, boundaries, src_boundaries, self.num_heads),
-            dropout=self.dropout if self.training else 0.0,
+            self.q_proj(x), *cross_kv, boundaries, src_boundaries, self.num_heads, dropout=p_drop
         )
         return self.out_proj(heads)
 

@@ -27,10 +27,6 @@ from transformer_mt.model.layers import (
     KeyValue,
 )
 
-BLOCK = 64
-"""Number of cache slots in a block. P grows by whole blocks, so that most steps have the shapes
-of the step before; kernels are also faster with such sizes."""
-
 
 class Transformer(nn.Module):
     """The Transformer of "Attention Is All You Need".
@@ -157,7 +153,7 @@ class Transformer(nn.Module):
             rows = memory.new_zeros(bucket.num_sequences, 1, 1, -(-bucket.max_length // 8) * 8)
             mask = rows[..., : bucket.max_length].masked_fill_(padding, -torch.inf)
         # Translations are about as long as their sources, and beams differ in their last tokens.
-        capacity = max(bucket.max_length + 4 * beam_size, BLOCK)
+        capacity = bucket.max_length + 4 * beam_size
         width = heads * (self.config.key_size + self.config.value_size)
         shape = (bucket.num_sequences, beam_size, capacity)
         return DecoderState(

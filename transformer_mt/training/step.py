@@ -135,7 +135,7 @@ class TrainStep:
     """One update of a model's weights.
 
     An update with a non-finite gradient, as from a non-finite loss, is skipped on all ranks, which
-    hold the same gradient. With Adam the host never waits for the device.
+    hold the same gradient. The host never waits for the device.
 
     Args:
         model: Model to train, already on its device.

@@ -19,7 +19,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError, is_out_of_memory
 from transformer_mt.kernels import hardware
-from transformer_mt.model.transformer import BLOCK, Transformer
+from transformer_mt.model.transformer import Transformer
 from transformer_mt.registries import SCHEDULES
 from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
@@ -92,7 +92,7 @@ class Trainer:
         self.batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
         if shape := self.batches.buffer_shape:
             # Once: a table of positions of another size would recompile the step.
-            translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + BLOCK
+            translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + 1
             longest = max(shape.max_length, self._valid.max_length, translation)
             for embedding in {self.model.source_embedding, self.model.embedding}:
                 embedding.reserve(longest)

@@ -231,9 +231,7 @@ class BeamState:
             for (score, log_prob, length, _, end), ids, terms in zip(*sentence, strict=True):
                 if score > -math.inf:
                     n = int(length)
-                    normalized = log_prob / length_penalty(n + 1, self._alpha)
-                    best = Hypothesis(ids[:n], log_prob, normalized, [*terms[:n], end])
-                    results[-1].append(best)
+                    results[-1].append(Hypothesis(ids[:n], log_prob, score, [*terms[:n], end]))
         return results
 
 
