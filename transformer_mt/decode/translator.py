@@ -181,6 +181,10 @@ class Translator:
         normalizer = self.normalizer.of_tag(tag)
         return normalizer.src_lang, normalizer.tgt_lang
 
+    def encode(self, line: str) -> list[int]:
+        """Token ids of a line as it is translated: with its tag, and in its usual case."""
+        return self.tokenizer.encode_source(usual_case(line, self.tokenizer), self.normalizer)
+
     def translate_nbest(
         self,
         lines: Sequence[str],

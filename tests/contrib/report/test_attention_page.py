@@ -69,6 +69,12 @@ def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     ]
 
 
+def test_a_sentence_in_capitals_is_shown_as_it_is_translated(model: Path) -> None:
+    usual, capitals = (attend(model, text) for text in ("The Street .", "THE STREET ."))
+    assert to_data(capitals) == to_data(usual)
+    assert capitals.translation == usual.translation.upper()
+
+
 def test_too_long_sentence_is_refused(model: Path) -> None:
     translator = opened(model)
     translator._max_source_tokens = 10

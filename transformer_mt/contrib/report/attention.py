@@ -60,8 +60,7 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
     """
     engine, tokenizer = translator.engine, translator.tokenizer
     assert isinstance(engine, TorchEngine)
-    src = tokenizer.encode_source(sentence, translator.normalizer)
-    if not src:
+    if not (src := translator.encode(sentence)):
         raise InputError("the sentence is empty")
     ((best,),) = translator.translate_nbest([sentence], 1)
     if translator.cut_lines:
