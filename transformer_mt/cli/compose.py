@@ -36,6 +36,7 @@ from transformer_mt.config import (
     TranslateJob,
 )
 from transformer_mt.config.checks import schema
+from transformer_mt.data.text.lines import as_lines
 from transformer_mt.errors import UsageError, first_line
 
 _DEFAULT_DATA = "wmt14_en_de"
@@ -66,8 +67,9 @@ def compose(overrides: Sequence[str] = (), command: Command = "train") -> Job:
     Raises:
         UsageError: An argument cannot be parsed, a key is unknown or a value has the wrong type.
         InputError: A value is invalid, or settings conflict.
+        TypeError: ``overrides`` is a single string.
     """
-    return compose_job(command, overrides)
+    return compose_job(command, as_lines(overrides))
 
 
 def compose_job(

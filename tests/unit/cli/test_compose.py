@@ -70,6 +70,11 @@ def test_compose_in_threads() -> None:
         assert [job.train.seed for job in jobs] == list(range(4))
 
 
+def test_compose_refuses_a_single_string() -> None:
+    with pytest.raises(TypeError, match="not a single string: pass"):
+        compose("model=tiny")
+
+
 def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_corpus(tmp_path, pairs=30)
     handlers = logging.getLogger("transformer_mt").handlers[:]
