@@ -124,8 +124,11 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
 
 
 def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
-    assert "initial embeddings" not in (text := write(folder).text) and "decay" not in text
-    model = replace(JOB.model, dropout=0.25, attention_dropout=0.5, activation_dropout=0.75)
+    plain = write(folder).text
+    assert not [word for word in ("initial embeddings", "decay", "d_k") if word in plain]
+    model = replace(
+        JOB.model, d_k=16, d_v=64, dropout=0.25, attention_dropout=0.5, activation_dropout=0.75
+    )
     card = write(
         folder,
         model=model,
@@ -134,6 +137,7 @@ def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
         train=replace(JOB.train, initial_embeddings="cooccurrence"),
     )
     for fact in (
+        " heads (d_k 16, d_v 64), post-norm,",
         ", dropout 0.25, of attention weights 0.5, of activations 0.75 |",
         "| noise in training | standard |",
         "| optimizer | adam with weight decay 0.25, ",
