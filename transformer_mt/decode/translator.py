@@ -167,7 +167,7 @@ class Translator:
 
     def untagged(self, lines: Sequence[str]) -> list[int]:
         """Indices of lines with text but without a tag, if all lines of the training had tags."""
-        if not self._needs_tag:
+        if not (self._needs_tag and self.tokenizer.tags):  # a converted model names no sources
             return []
         parts = map(self.split_tag, lines)
         return [i for i, (tag, text) in enumerate(parts) if not tag and text.strip()]
