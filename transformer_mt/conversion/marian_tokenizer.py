@@ -1,7 +1,7 @@
 """Our vocabulary as a ``MarianTokenizer`` of transformers, which splits text by SentencePiece.
 
 The only differences are within a line: here, tabs and line breaks of other scripts are spaces, and
-marks of no width that the training text lacked are left out.
+so are no-break spaces that the training text lacked; such marks of no width are left out.
 
 The pieces keep their ids. The special symbols have the same ids in both languages, as transformers
 wants them.

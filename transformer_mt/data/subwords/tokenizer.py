@@ -28,10 +28,10 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
-_RANGES = (0x200B, 0x2010), (0x202A, 0x202F), (0x2060, 0x2070)
-_MARKS = ["\xad", "\u061c", "\u180e", "\ufeff", *(chr(c) for r in _RANGES for c in range(*r))]
-"""Characters of no width: soft hyphens, joiners, direction marks and byte order marks. Editors and
-joined files leave them in text, unseen."""
+_RANGES = (0x2000, 0x2010), (0x202A, 0x2030), (0x205F, 0x2070)
+_MARKS = [*"\xa0\xad\u061c\u1680\u180e\u3000\ufeff", *(chr(c) for r in _RANGES for c in range(*r))]
+"""No-break and other spaces, and characters of no width: soft hyphens, joiners, direction marks and
+byte order marks. Editors, web pages and joined files leave them in text, unseen."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))
 
 
@@ -129,16 +129,17 @@ class Tokenizer:
 
     def without_unknown_marks(self, line: str) -> str:
         """A source text without marks that the vocabulary lacks, which would change the translation
-        of the text around them.
+        of the text around them; spaces become plain ones.
 
         Those that its training text had stay: Persian, Hindi and some emoji need joiners.
         """
-        return self._unknown_marks.sub("", line) if self._unknown_marks else line
+        marks = self._unknown_marks
+        return marks.sub(lambda mark: " " * mark[0].isspace(), line) if marks else line
 
     def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
         """Ids of a source line, which may start with a tag: the tag's id, then as ``encode``.
 
-        Zero-width and direction marks that the training text did not have are left out.
+        Marks that the training text did not have are left out (``without_unknown_marks``).
         """
         tag, text = split_tag(line, self.tags)
         ids = self.encode(self.without_unknown_marks(normalizer.of_tag(tag).src(text)))
