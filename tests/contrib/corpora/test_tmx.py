@@ -160,4 +160,4 @@ def test_broken_files(tmp_path: Path, name: str) -> None:
     source = write(tmp_path / "a.tmx", content)
     error = error_of(source)
     assert error.startswith(f"{source.tmx}, line {line}, column {column}: ")
-    assert message in error
+    assert (message in error, error.count(" column ")) == (True, 1)

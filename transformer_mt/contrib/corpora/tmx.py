@@ -54,24 +54,23 @@ class _Units:
         try:
             self._parser.Parse(block, not block)
         except (expat.ExpatError, ValueError, LookupError) as error:  # or of an unknown encoding
-            raise self._error(f"not well-formed XML in a known encoding: {error}") from error
+            reason, *_ = str(error).split(": line")  # ``_error`` names it
+            raise self._error(f"not well-formed XML in a known encoding: {reason}") from error
         pairs, self._pairs = self._pairs, []
         return pairs
 
     def report(self) -> None:
         """Logs how many units were not used."""
-        src, tgt = self._languages
+        (src, tgt), total = self._languages, f"{self._num_units:,} units"
         if self._num_units == self._num_incomplete:
             found = ", ".join(sorted(self._sides)[:20]) or "none"
             raise InputError(
-                f"{self._path}: none of its {self._num_units:,} units has text in both {src} and "
-                f"{tgt}; its languages: {found}; choose two with src_column and tgt_column"
+                f"{self._path}: none of its {total} has text in both {src} and {tgt}; its "
+                f"languages: {found}; choose two with src_column and tgt_column"
             )
         if self._num_incomplete:
-            log_once(
-                f"{self._path}: {self._num_incomplete:,} of {self._num_units:,} units have no text "
-                f"in {src} or in {tgt} and are skipped"
-            )
+            without = f"{self._num_incomplete:,} of {total} have no text in {src} or in {tgt}"
+            log_once(f"{self._path}: {without} and are skipped")
 
     def _error(self, message: str) -> InputError:
         line, column = self._parser.CurrentLineNumber, self._parser.CurrentColumnNumber + 1

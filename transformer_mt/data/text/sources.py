@@ -51,7 +51,6 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
 
     A file has changed if its path, size or modification time has. A dataset on the hub is
     identified by its names only: without a ``revision``, new commits go unnoticed.
-
     """
     values: dict[str, Any] = {k: v for k, v in asdict(source).items() if v is not None}
     for key, path in source.paths.items():
@@ -91,10 +90,12 @@ def read_aligned(src_path: str, tgt_path: str) -> Iterator[Pair]:
 
 
 def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
-    """Streams two columns of a TSV file without a header."""
+    """Streams two columns of a TSV file without a header; empty lines are skipped."""
     src, tgt = (int(column) for column in source.columns("1", "2"))
     needed, columns = max(src, tgt), 0
     for number, line in enumerate(read_lines(source.name), 1):
+        if not line:
+            continue
         values = line.split("\t")
         columns = columns or len(values)
         if len(values) < needed or len(values) != columns:
@@ -109,7 +110,7 @@ def read_tsv(source: SourceConfig, *_: object) -> Iterator[Pair]:
 def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
     """Streams two fields of a JSON-lines file."""
     columns = source.columns(src_lang, tgt_lang)
-    with reading(source.name, remedy="correct or delete the line") as place:
+    with reading(source.name, remedy="a line is one JSON object: correct or delete it") as place:
         for place.line, line in enumerate(read_lines(source.name), 1):
             if is_blank(line):
                 continue
@@ -202,7 +203,8 @@ def find_column(column: str, names: Collection[str], where: str) -> str:
 def one_line(value: object, column: str, where: str) -> str:
     """A value of a column, which must be text, with line feeds replaced by spaces."""
     if not isinstance(value, str):
-        raise InputError(f"{where}: {column} is {type_name(value)}, not text")
+        message = "correct or delete it, or choose columns with src_column and tgt_column"
+        raise InputError(f"{where}: {column} is {type_name(value)}, not text: {message}")
     if "\n" in value:
         return " ".join(part.removesuffix("\r") for part in value.strip("\r\n").split("\n"))
     return value

@@ -56,7 +56,7 @@ def test_unequal_files_give_both_counts(tmp_path: Path, src: int, tgt: int) -> N
 
 
 def test_tsv_is_raw_and_its_columns_can_be_chosen(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\t\t\na\tb\tc\td')
+    path = write(tmp_path / "a.tsv", '"Hi," he\tHallo "er\tCC-BY\t1\r\n\t\t\t\n\na\tb\tc\td\n\r\n')
     assert pairs(SourceConfig(tsv=path)) == [('"Hi," he', 'Hallo "er'), ("", ""), ("a", "b")]
     other = SourceConfig(tsv=path, src_column="4", tgt_column="2")
     assert pairs(other) == [("1", 'Hallo "er'), ("", ""), ("d", "b")]
@@ -136,7 +136,7 @@ def test_parquet_in_many_row_groups_and_batches(tmp_path: Path) -> None:
     assert pairs(SourceConfig(parquet=path)) == list(zip(*columns.values(), strict=True))
     en[65_799] = None
     path = write_parquet(tmp_path / "a.parquet", columns, row_group_size=1000)
-    assert error_of(SourceConfig(parquet=path)) == f"{path}, row 65800: en is null, not text"
+    assert f"{path}, row 65800: en is null, not text: " in error_of(SourceConfig(parquet=path))
 
 
 def test_invalid_parquet(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_invalid_parquet(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", {"id": [1], **translations([("a", "b")])})
     source = SourceConfig(parquet=path)
     numbers = SourceConfig(parquet=path, src_column="id")
-    assert error_of(numbers) == f"{path}, row 1: id is of type int, not text"
+    assert error_of(numbers).startswith(f"{path}, row 1: id is of type int, not text: correct or")
     missing = SourceConfig(parquet=str(tmp_path / "none.parquet"))
     assert error_of(missing) == f"cannot read {missing.parquet}: No such file or directory"
     for data in (b"a\tb\n" * 9, Path(path).read_bytes()[:-9], b""):
