@@ -26,7 +26,7 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Drop pairs with control characters or a broken encoding. Replacement and private-use
     characters count as well."""
     drop_markup: bool = False
-    """Drop pairs with HTML tags or entities."""
+    """Drop pairs with HTML tags or entities. Moses' escapes, such as ``&apos;``, are text."""
     drop_identical: bool = False
     """Drop pairs with equal sides. Case, spaces and punctuation are ignored."""
     drop_repetitive: bool = False

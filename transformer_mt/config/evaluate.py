@@ -42,8 +42,7 @@ class EvaluateJob(Checked):
     langs: str | None = None
     """Language pair of ``testset``, such as ``en-de``; null: that of ``tag``, or of the model."""
     tag: str | None = None
-    """Tag of the lines of ``source`` or ``testset``. The lines of the model's own sets have their
-    own."""
+    """Tag of the lines of ``source`` or ``testset``; the model's own sets have their own."""
     tgt_lang: str | None = None
     """Language of the hypotheses, such as ``de``; adds the metric ``paper``."""
     metrics: list[str] | None = one_of(METRICS, SOURCE_METRICS, default=None)
@@ -55,7 +54,8 @@ class EvaluateJob(Checked):
     """Resamples for 95% intervals and the paired bootstrap test; null: 1000 when systems are
     compared or a report is written, otherwise 0."""
     by_length: bool = False
-    """Also score lines of 1–3, 4–9, 10–19, 20–39 and 40 or more source words apart."""
+    """Also score lines of 1–3, 4–9, 10–19, 20–39 and 40 or more source words apart. Without
+    ``source``, words of the first references are counted."""
     report: str | None = None
     """Write an HTML report here: scores, charts, training curves and every sentence."""
     format: str = one_of("text", "json")

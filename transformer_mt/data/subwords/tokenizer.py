@@ -137,10 +137,7 @@ class Tokenizer:
         return marks.sub(lambda mark: " " * mark[0].isspace(), line) if marks else line
 
     def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
-        """Ids of a source line, which may start with a tag: the tag's id, then as ``encode``.
-
-        Marks that the training text did not have are left out (``without_unknown_marks``).
-        """
+        """Ids of a source line, of its tag first, without the marks that the vocabulary lacks."""
         tag, text = split_tag(line, self.tags)
         ids = self.encode(self.without_unknown_marks(normalizer.of_tag(tag).src(text)))
         return [self.tags[tag], *ids] if tag and ids else ids
