@@ -5,12 +5,16 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain, islice
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -48,12 +52,22 @@ def map_ordered(
     if processes <= 1 or len(first) < 2:
         yield from map(task, chain(first, items))
         return
-    pending: deque[Future[R]] = deque()
-    with _pool(task, processes) as pool:
-        for item in chain(first, items):
+    idle, pending = SimpleQueue[Callable[[T], R]](), deque[Future[R]]()
+
+    def compute(item: T) -> R:
+        worker = idle.get()
+        try:
+            return worker(item)
+        finally:
+            idle.put(worker)
+
+    with ThreadPoolExecutor(processes) as threads, ExitStack() as workers:
+        for number, item in enumerate(chain(first, items)):
             if len(pending) >= _ITEMS_PER_PROCESS * processes:
                 yield pending.popleft().result()
-            pending.append(_submit(pool, item))
+            if number < processes:
+                idle.put(workers.enter_context(_worker(task)))
+            pending.append(threads.submit(compute, item))
         while pending:
             yield pending.popleft().result()
 
@@ -64,54 +78,66 @@ def run_in_process(task: Callable[[T], R], item: T) -> R:
     Raises:
         InputError: The process was killed.
     """
-    with _pool(task, 1) as pool:
-        return _submit(pool, item).result()
+    with _worker(task) as worker:
+        return worker(item)
 
 
 @contextmanager
-def _pool(task: Callable[[Any], Any], processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Worker processes that have a task; an exception, such as Ctrl-C, ends them at once."""
-    context, others = multiprocessing.get_context("spawn"), multiprocessing.active_children()
-    pool = ProcessPoolExecutor(processes, context, _start_worker, (task,))
+def _worker(task: Callable[[T], R]) -> Iterator[Callable[[T], R]]:
+    """Yields a function that computes the task in a worker process, which is killed at the end.
+
+    No other process has the connection: this one notices that the worker was killed, also in the
+    middle of a message. A queue of all workers would stay open, and its reader wait for the rest.
+    """
+    context = multiprocessing.get_context("spawn")
+    connection, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, task), daemon=True)
+
+    def compute(item: T) -> Any:
+        try:
+            connection.send(item)
+            worked, answer = connection.recv()
+        except (EOFError, OSError):
+            raise InputError(
+                "a worker process was killed: if memory ran out, close other programs, or set a "
+                "smaller data.workers (mt-train); then run the same command again"
+            ) from None
+        if not worked:
+            raise answer
+        return answer
+
+    with theirs:
+        _start(process)
     try:
-        yield pool
-    except BrokenProcessPool:
-        raise InputError(
-            "a worker process was killed: if memory ran out, close other programs, or set a "
-            "smaller data.workers (mt-train); then run the same command again"
-        ) from None
-    except BaseException:
-        for worker in set(multiprocessing.active_children()).difference(others):
-            worker.kill()
-        raise
+        yield compute
     finally:
-        pool.shutdown(cancel_futures=True)
+        process.kill()
+        process.join()
 
 
-def _start_worker(task: Callable[[Any], Any]) -> None:
-    """Prepares this worker process for its task."""
-    global _task
-    _task = task
+def _serve(parent: Connection, task: Callable[[Any], Any]) -> None:
+    """Sends the results of the task, or its errors, for the items of the parent."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):  # the parent has ended
+        while True:
+            item = parent.recv()
+            try:
+                answer = True, task(item)
+            except Exception as error:
+                error.add_note(traceback.format_exc())
+                answer = False, error
+            parent.send(answer)
 
 
 def _end_with_parent() -> None:
-    """Ends this worker process when its parent is killed; the executor would leave it."""
+    """Ends this worker process when its parent is killed, also within a task."""
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
 
 
-def _run_task(item: Any) -> Any:
-    return _task(item)
-
-
-_task: Callable[[Any], Any]
-"""The task of this worker process."""
-
-
-def _submit(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
-    """Submits an item; a worker process that this starts is small, and deaf to Ctrl-C.
+def _start(process: BaseProcess) -> None:
+    """Starts a worker process, which is small, and deaf to Ctrl-C.
 
     It does not import the main program, which may import PyTorch, or be a script that calls
     ``train`` without asking whether it is ``__main__``; and its NumPy starts no threads. Ctrl-C is
@@ -120,9 +146,10 @@ def _submit(pool: ProcessPoolExecutor, item: Any) -> Future[Any]:
     program, threads = sys.modules["__main__"], os.environ.get(_THREADS)
     sys.modules["__main__"] = ModuleType("__main__")
     os.environ[_THREADS] = threads or "1"
+    resource_tracker.ensure_running()  # the first worker would, which unblocks the signal
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return pool.submit(_run_task, item)
+        process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         sys.modules["__main__"] = program

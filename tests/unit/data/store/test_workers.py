@@ -99,7 +99,13 @@ def start(folder: Path, call: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    "call", ["list(map_ordered(task, [{}] * 1000, 2))", "run_in_process(task, {})"]
+    "call",
+    [
+        "list(map_ordered(task, [{}] * 1000, 2))",
+        "run_in_process(task, {})",
+        # While they send results that are larger than a pipe.
+        "for _ in map_ordered(bytes, [10**7] * 9999, 2): print('started', flush=True)",
+    ],
 )
 def test_ctrl_c_ends_the_workers(tmp_path: Path, call: str) -> None:
     process = start(tmp_path, call)
