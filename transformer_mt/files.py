@@ -122,6 +122,11 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
         ) from error
 
 
+def rebuild(entry: Path) -> str:
+    """The remedy of a damaged cache entry."""
+    return f"delete {entry}, and it will be built again"
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Writes a file atomically: yields a temporary path, which is renamed to ``path`` on success.
@@ -153,9 +158,9 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     delete_leftovers(path.parent, glob.escape(path.name))
     temporary = _temporary(path)
-    temporary.mkdir()
     try:
         with errors_naming(path, temporary):
+            temporary.mkdir()
             yield temporary
             for file in temporary.rglob("*"):
                 sync(file)
@@ -209,15 +214,13 @@ def locked(path: Path, when_busy: Callable[[], None] | None = None) -> Iterator[
 
     lock = FileLock(path)
     try:
-        lock.acquire(timeout=0)
+        held = lock.acquire(timeout=0)
     except Timeout:
         if when_busy is not None:
             when_busy()
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -268,19 +271,21 @@ def write_json(path: Path, content: object) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
-def read_json(path: Path, types: Mapping[str, type] | None = None) -> Any:
-    """Content of a JSON file.
+def read_json(path: Path, types: Mapping[str, type] | None = None, *, remedy: str = "") -> Any:
+    """Content of a JSON file; ``InputError`` if it is missing or damaged.
 
     Args:
         path: The file.
         types: For an object: the keys that it must have, and the types of their values.
+        remedy: What to do about damaged content.
     """
-    content = json.loads(path.read_bytes())
-    if types is not None and not isinstance(content, dict):
-        raise ValueError("it is not an object")
-    for key, kind in (types or {}).items():
-        if not isinstance(content.get(key), kind):
-            raise ValueError(f"it has no {key} of type {kind.__name__}")
+    with reading(path, remedy=remedy):
+        content = json.loads(path.read_bytes())
+        if types is not None and not isinstance(content, dict):
+            raise ValueError("it is not an object")
+        for key, kind in (types or {}).items():
+            if not isinstance(content.get(key), kind):
+                raise ValueError(f"it has no {key} of type {kind.__name__}")
     return content
 
 

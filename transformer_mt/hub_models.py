@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from transformer_mt.errors import InputError, first_line, printable
-from transformer_mt.files import read_json, reading
+from transformer_mt.files import read_json
 from transformer_mt.run_layout import CONFIG, VOCABULARY, WEIGHTS
 
 PREFIX = "hf://"
@@ -93,8 +93,7 @@ def is_marian(folder: Path) -> bool:
     path = folder / CONFIG_JSON
     if not path.exists():
         return False
-    with reading(path):
-        kind = read_json(path, {}).get("model_type")
+    kind = read_json(path, {}).get("model_type")
     if kind not in (None, "marian"):
         raise InputError(
             f"{folder} is a model of type {printable(str(kind)[:40])}: of other libraries' models, "

@@ -127,8 +127,8 @@ def test_json_that_must_be_an_object(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("[1]")
     assert files.read_json(path) == [1]
-    with pytest.raises(ValueError, match="not an object"):
-        files.read_json(path, {"a": int})
+    with pytest.raises(InputError, match=r"a\.json is damaged: it is not an object; copy it again"):
+        files.read_json(path, {"a": int}, remedy="copy it again")
 
 
 def test_an_error_names_the_file_and_the_line_that_is_read(tmp_path: Path) -> None:

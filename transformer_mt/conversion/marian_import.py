@@ -25,7 +25,6 @@ from transformer_mt.conversion.marian_weights import convert, read_weights
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.errors import InputError
-from transformer_mt.files import reading
 
 _SIZES = {
     **dict.fromkeys(("d_model", "vocab_size", "decoder_start_token_id"), int),
@@ -71,8 +70,7 @@ def _read(path: Path, types: Mapping[str, type] | None = None) -> dict[str, Any]
     """The object in a JSON file; without ``types`` it is empty if there is no file."""
     if types is None and not path.exists():
         return {}
-    with reading(path):
-        content: dict[str, Any] = files.read_json(path, types or {})
+    content: dict[str, Any] = files.read_json(path, types or {})
     return content
 
 

@@ -143,7 +143,7 @@ def read_scores(path: Path) -> list[Score] | None:
             verbose=row.get("verbose_score", ""),
             tag=row.get("tag", ""),
         )
-        for row in read_json(path)
+        for row in read_json(path, remedy="delete it, and the run is scored again")
     ]
 
 

@@ -49,7 +49,7 @@ def partial_output(
     with files.locked(folder / ".lock", refuse):
         stats, size, kept = InputStats(), 0, True
         if record.exists():
-            state = files.read_json(record)
+            state = files.read_json(record, remedy=f"delete {folder}")
             known, size, stats = state["job"], state["bytes"], InputStats(**state["stats"])
             if differ := [key for key in (job | known) if known.get(key) != job.get(key)]:
                 raise InputError(

@@ -13,7 +13,7 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.files import cache_key, read_json, reading
+from transformer_mt.files import cache_key, read_json
 from transformer_mt.model_folder import read_config
 
 _MAY_CHANGE = (
@@ -167,5 +167,5 @@ def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
     path = run_dir / run_layout.CLEANING_REPORT
     if not path.exists():
         return {}
-    with reading(path, remedy="delete it; the data will not be compared with those of the start"):
-        return dict(read_json(path, {}))
+    remedy = "delete it; the data will not be compared with those of the start"
+    return dict(read_json(path, {}, remedy=remedy))

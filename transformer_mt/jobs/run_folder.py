@@ -25,7 +25,6 @@ from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
 from transformer_mt.errors import InputError
-from transformer_mt.files import reading
 from transformer_mt.kernels import hardware
 from transformer_mt.training.progress import TrainingState
 
@@ -108,8 +107,8 @@ def record_start(
     path = run_dir / run_layout.RUN_INFO
     starts: list[dict[str, Any]] = []
     if path.exists():
-        with reading(path, remedy="delete it; training does not need it"):
-            starts = list(files.read_json(path, {"starts": list})["starts"])
+        remedy = "delete it; training does not need it"
+        starts = files.read_json(path, {"starts": list}, remedy=remedy)["starts"]
     starts.append(start)
     files.write_json(path, {"starts": starts})
     names = Counter(item["device"] for item in devices)

@@ -108,8 +108,11 @@ def test_a_changed_setting_rebuilds_only_what_depends_on_it(
         prepare(changed(job, part, **change))
         assert built == expected, setting
     built.clear()
-    prepare(job)  # the first entries are still cached
+    corpus = prepare(job).corpus  # the first entries are still cached
     assert built == []
+    (corpus / encode.REPORT).write_text("{")
+    with input_error(f"is damaged: .*; delete {corpus}, and it will be built again"):
+        prepare(job)
 
 
 def test_noise_depends_on_the_seed(job: TrainJob, built: list[str]) -> None:

@@ -88,6 +88,9 @@ def test_scores_are_those_of_the_model_and_the_test_set(tmp_path: Path) -> None:
     assert current(data=prepared("test")) is None
     without_test = SimpleNamespace(fingerprints=FINGERPRINTS | {"test": "none"}, test=[])
     assert current(data=without_test) == [SCORE]
+    (tmp_path / run_layout.TEST_SCORES).write_text("[")
+    with pytest.raises(InputError, match=r"test\.json is damaged: .*; delete it"):
+        current()
     (tmp_path / run_layout.MODEL_CARD).unlink()
     assert current() is None
     (tmp_path / run_layout.CLEANING_REPORT).write_text('{"corpus": "1"')

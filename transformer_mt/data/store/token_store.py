@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import read_json, reading, sha256
+from transformer_mt.files import read_json, reading, rebuild, sha256
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
@@ -126,8 +126,8 @@ class TokenStore:
         Raises:
             InputError: The folder is damaged.
         """
-        with reading(folder, remedy=_remedy(folder.parent)):
-            meta = read_json(folder / "meta.json")
+        with reading(folder, remedy=rebuild(folder.parent)):
+            meta = read_json(folder / "meta.json", remedy=rebuild(folder.parent))
             sources, sides = tuple(meta["sources"]), dict[str, Side]()
             for name in ("src", "tgt"):
                 tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
@@ -142,7 +142,7 @@ class TokenStore:
             InputError: The checksum does not match.
         """
         if self.folder is not None and checksum(self.folder) != self.fingerprint:
-            remedy = _remedy(self.folder.parent)
+            remedy = rebuild(self.folder.parent)
             raise InputError(f"{self.folder} is damaged: its checksum does not match; {remedy}")
 
 
@@ -173,7 +173,7 @@ class Corpus:
         """
         shards = tuple(sorted(folder.glob("shard-*")))
         if not shards or not shards[0].name.endswith(f"-of-{len(shards):05}"):
-            raise InputError(f"{folder} is damaged: a shard is missing; {_remedy(folder)}")
+            raise InputError(f"{folder} is damaged: a shard is missing; {rebuild(folder)}")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has four mapped files
             store = TokenStore.load(shard)
@@ -292,10 +292,6 @@ def checksum(folder: Path) -> str:
 def token_type(vocab_size: int) -> np.dtype[Any]:
     """The smallest dtype for the token ids of a vocabulary."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
-
-
-def _remedy(corpus: Path) -> str:
-    return f"delete {corpus}, and it will be built again"
 
 
 def _memory_map(path: Path, dtype: str, size: int) -> npt.NDArray[Any]:

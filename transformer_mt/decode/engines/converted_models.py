@@ -3,6 +3,7 @@
 This module does not load PyTorch: the weights are needed only where there is no conversion yet.
 """
 
+import json
 import logging
 import os
 from pathlib import Path
@@ -27,7 +28,7 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     It is ``ctranslate2/COMPUTE_TYPE`` in the model folder or, where that cannot be written or
     consists of links, as in the Hugging Face cache, in our cache.
     """
-    record = {"model": model.checksum, "version": _VERSION}
+    record = json.dumps({"model": model.checksum, "version": _VERSION}, indent=2) + "\n"
     in_folder = model.path / run_layout.CTRANSLATE2 / compute_type
     cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / model.checksum[:16]
     for target in (in_folder, cache / compute_type):
@@ -46,7 +47,7 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
 
                 with files.new_folder(target, replace=True) as folder:
                     save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
-                    files.write_json(folder / _MADE_FROM, record)
+                    files.write_text(folder / _MADE_FROM, record)
                 log.warning(f"converted the model for CTranslate2: {target}")
     except OSError as error:
         raise UnavailableError(
@@ -56,9 +57,9 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     return target
 
 
-def _was_made_from(record: dict[str, object], converted: Path) -> bool:
+def _was_made_from(record: str, converted: Path) -> bool:
     path = converted / _MADE_FROM
-    return path.is_file() and files.read_json(path) == record
+    return path.is_file() and path.read_bytes() == record.encode()
 
 
 def build(request: EngineRequest) -> CTranslate2Engine:

@@ -65,7 +65,7 @@ def test_converted_once_for_each_model(folder: Path, caplog: pytest.LogCaptureFi
 
 def test_unfinished_conversion_is_repeated(folder: Path) -> None:
     place = convert(folder)
-    (place / "made_from.json").write_text('{"model": "x"}')
+    (place / "made_from.json").write_text('{"model": "x"')
     (place / "model.bin").write_bytes(b"half of it")
     assert convert(folder) == place
     ctranslate2.Translator(str(place))
