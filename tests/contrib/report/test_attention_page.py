@@ -1,4 +1,4 @@
-"""The weights of a sentence reach the page and the image as the model has them."""
+"""The weights of a sentence reach the page as the model has them."""
 
 import sys
 from dataclasses import replace
