@@ -1,8 +1,8 @@
 """The Transformer of the paper in NumPy, equation by equation, as a reference for tests.
 
 One sentence pair, one head and one position at a time, in float64, without dropout, and without
-any optimisation. Sections and equations are those of "Attention Is
-All You Need". Arrays: x is [positions, d_model].
+any optimisation. Sections and equations are those of "Attention Is All You Need". Arrays: x is
+[positions, d_model].
 """
 
 import math
@@ -77,6 +77,7 @@ class Paper:
         return x
 
     def logits(self, src: list[int], tgt: list[int]) -> Array:
+        """§3.1: encoder and decoder; §3.4: the output layer, before its softmax."""
         memory = self.embed(src)
         for i in range(self.c.num_encoder_layers):
             name, x = f"encoder.{i}", memory

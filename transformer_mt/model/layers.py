@@ -3,7 +3,7 @@
 Equation (1) itself is in ``kernels/packed_attention.py``. Attention runs over packed tokens in
 training, and over cached keys and values in decoding.
 
-Shapes: B sentences; S source and T target length, generally of keys and queries; N packed tokens
+Shapes: B sentences; S and T lengths of source and target, or of keys and queries; N packed tokens
 of the queries, M of the keys; D model; H heads; K, K' sizes of a head's keys and values (the
 paper's d_k and d_v); V vocabulary; W beams; P cache slots. Masks are True where attention is
 allowed.
