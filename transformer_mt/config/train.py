@@ -90,7 +90,7 @@ class TrainConfig(Checked, prefix="train."):
     """Label smoothing ε_ls (§5.4)."""
     compile: bool | None = None
     """Compile the training step, which then has batches of one fixed shape. null: on GPUs with
-    bf16."""
+    bf16, if d_k = d_v, a multiple of 8 up to 192 (not in rows A_heads_1, B of Table 3)."""
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Compute in 32 bits or in mixed precision; auto takes bf16 where the hardware is fast at it.
     That is a GPU with bf16, a CPU with AMX, and an AMD CPU with AVX-512-BF16. On older GPUs with
