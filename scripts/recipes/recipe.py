@@ -134,12 +134,8 @@ def _record(folder: Path, step: Step, *, finished: bool) -> None:
 
 
 def _records(folder: Path) -> dict[str, Any]:
-    try:
-        return dict(files.read_json(folder / _RECORD))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder / _RECORD} is damaged ({error}): delete the folder") from None
+    path = folder / _RECORD
+    return dict(files.read_json(path, {}, remedy="delete the folder")) if path.exists() else {}
 
 
 def _state(step: Step) -> dict[str, Any]:
