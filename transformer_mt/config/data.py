@@ -17,8 +17,7 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Filters of the training data. Validation and test data are never filtered."""
 
     max_tokens: int = number(256, at_least=2, at_most=100_000)
-    """Drop pairs with more subwords than this on a side, end symbol included. Dropped pairs are
-    counted."""
+    """Drop, and count, pairs with more subwords than this on a side, end symbol included."""
     max_ratio: float | None = number(None, at_least=1)
     """Drop pairs whose sides differ in length by more than this factor, in subwords. A difference
     of up to 5 subwords is always allowed. null: no limit."""
@@ -93,8 +92,7 @@ class DataConfig(Checked, prefix="data."):
     control characters; ``moses`` normalises punctuation with Moses' rules, as MarianMT expects
     it."""
     workers: int | None = number(None, at_least=0, at_most=4096)
-    """Clean and encode pairs in this many processes. null: one per core; 0: none besides the main
-    process."""
+    """Clean and encode pairs in this many processes. null: one per core; 0: the main one alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

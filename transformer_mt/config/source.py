@@ -74,8 +74,7 @@ class SourceConfig:
     hub: str | None = None
     """Dataset on the Hugging Face Hub, or a local copy of one."""
     testset: str | None = None
-    """Test set that sacreBLEU downloads, e.g. ``wmt19``. If it has several references, the first is
-    used."""
+    """Test set that sacreBLEU downloads, e.g. ``wmt19``; the first of its references is used."""
     langs: str | None = None
     """Language pair of the test set, e.g. ``en-de``."""
     mtdata: str | None = None

@@ -78,8 +78,7 @@ class TrainConfig(Checked, prefix="train."):
     interruption counts; the last validations and the test set do not. ``schedule=linear`` reaches
     its end by then."""
     patience: int | None = number(None, at_least=1)
-    """Stop after this many validations without improvement, as ``best_by`` measures it. null: no
-    limit."""
+    """Stop after this many validations without improvement of ``best_by``. null: no limit."""
     best_by: str = one_of(VALIDATION_METRICS, "nll")
     """Compare validations by BLEU, chrF2 or perplexity (nll). Perplexity decides while BLEU is
     below 1, or chrF2 below 10."""

@@ -24,6 +24,13 @@ _DAMAGE = (zlib.error, lzma.LZMAError)
 """What reading a damaged compressed file raises, besides what every reader may."""
 _REMEDY = "copy or download it again, or correct its name if it is not compressed"
 
+_OTHER_FORMATS = {
+    (b"\xff\xfe", b"\xfe\xff"): "UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8",
+    (b"\x1f\x8b",): "compressed by gzip: decompress it, or give its file a name that ends in .gz",
+    (b"PK\3\4", b"%PDF-"): "a document or archive, not text: convert it, e.g. to CSV or XLIFF",
+}
+"""First bytes of files that are not UTF-8 text, and what to do about them."""
+
 _BLOCK_BYTES = 2**20
 
 _VISIBLE = re.compile(
@@ -75,10 +82,9 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """
     with reading(name, *_DAMAGE, remedy=_REMEDY, line=1) as place:
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
-        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-            raise InputError(
-                f"{name} is UTF-16, not UTF-8: convert it, e.g. iconv -f utf-16 -t utf-8"
-            )
+        for starts, problem in _OTHER_FORMATS.items():
+            if first.startswith(starts):
+                raise InputError(f"{name} is {problem}")
         beginning = [first] if first else []
         if b"\r" in first.rstrip(b"\r\n"):
             beginning += [second] if (second := stream.readline()) else []

@@ -109,9 +109,12 @@ def test_undecodable_byte_is_located(tmp_path: Path, suffix: str, bad: bytes) ->
     assert "iconv -f latin1 -t utf-8; if it is compressed, its name must end in" in error
 
 
-def test_utf_16_is_recognised(tmp_path: Path) -> None:
-    path = write(tmp_path / "x", "\ufeffBär\n".encode("utf-16-le"))
-    assert error_of(path).startswith(f"{path} is UTF-16, not UTF-8: convert it, e.g. iconv")
+def test_other_formats_are_recognised(tmp_path: Path) -> None:
+    zipped, utf_16 = gzip.compress(b"a"), "\ufeffBär\n".encode("utf-16-le")
+    starts = {"UTF-16, not UTF-8: convert it, e.g. iconv": utf_16, "compressed by gzip": zipped}
+    for problem, content in {**starts, "a document or archive": b"PK\3\4\n"}.items():
+        path = write(tmp_path / "x", content)
+        assert error_of(path).startswith(f"{path} is {problem}")
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
