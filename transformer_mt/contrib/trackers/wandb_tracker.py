@@ -60,7 +60,7 @@ class TrackioTracker(WandbTracker):
     """A local store, or a Space or server that Trackio's environment variables name.
 
     ``TRACKIO_DIR`` sets a store that several runs share. Trackio reads it only once, when it is
-    imported: the runs of a sweep share the store of the first.
+    imported: the runs of one process share the store of the first.
     """
 
     def __init__(self, run: TrackedRun):
