@@ -71,7 +71,7 @@ def test_text_in_a_script_that_the_vocabulary_lacks(
         tokenizer = small_tokenizer(tmp_path / "model", vocab_size=size)
 
     def warnings(pairs: list[Pair]) -> list[str]:
-        store = store_of(map(tokenizer.encode, pairs))
+        store = store_of([list(map(tokenizer.encode, pair)) for pair in pairs])
         return list(diagnose(store, store, tokenizer))
 
     german = [Pair(f"{a} {b}", b) for a in GERMAN for b in GERMAN]
