@@ -122,7 +122,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
         ) from error
 
 
-def rebuild(entry: Path) -> str:
+def how_to_rebuild(entry: Path) -> str:
     """The remedy of a damaged cache entry."""
     return f"delete {entry}, and it will be built again"
 

@@ -125,7 +125,7 @@ def prepare(job: TrainJob) -> Prepared:
         tokenizer=tokenizer,
         corpus=corpus,
         train=train,
-        report=files.read_json(corpus / REPORT, remedy=files.rebuild(corpus)),
+        report=files.read_json(corpus / REPORT, remedy=files.how_to_rebuild(corpus)),
         valid=sets["valid"],
         valid_store=TokenStore(src, tgt),
         test=sets["test"],
@@ -172,7 +172,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         files.write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
 
     files.build_once(entry, build)
-    content = files.read_json(entry / _HELD_OUT, remedy=files.rebuild(entry))
+    content = files.read_json(entry / _HELD_OUT, remedy=files.how_to_rebuild(entry))
     sets = {part: [Pair(*pair) for pair in pairs] for part, pairs in content.items()}
     paths = [given] if given and not missing else vocabulary_files(entry)
     return (paths[0] if len(paths) == 1 else entry), sets

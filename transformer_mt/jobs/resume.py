@@ -167,5 +167,5 @@ def _recorded_checksums(run_dir: Path) -> dict[str, Any]:
     path = run_dir / run_layout.CLEANING_REPORT
     if not path.exists():
         return {}
-    remedy = "delete it; the data will not be compared with those of the start"
+    remedy = "delete it, and the run continues without a check that its data are the same"
     return dict(read_json(path, {}, remedy=remedy))

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import read_json, reading, rebuild, sha256
+from transformer_mt.files import how_to_rebuild, read_json, reading, sha256
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
@@ -126,8 +126,8 @@ class TokenStore:
         Raises:
             InputError: The folder is damaged.
         """
-        with reading(folder, remedy=rebuild(folder.parent)):
-            meta = read_json(folder / "meta.json", remedy=rebuild(folder.parent))
+        with reading(folder, remedy=how_to_rebuild(folder.parent)):
+            meta = read_json(folder / "meta.json", remedy=how_to_rebuild(folder.parent))
             sources, sides = tuple(meta["sources"]), dict[str, Side]()
             for name in ("src", "tgt"):
                 tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
@@ -142,7 +142,7 @@ class TokenStore:
             InputError: The checksum does not match.
         """
         if self.folder is not None and checksum(self.folder) != self.fingerprint:
-            remedy = rebuild(self.folder.parent)
+            remedy = how_to_rebuild(self.folder.parent)
             raise InputError(f"{self.folder} is damaged: its checksum does not match; {remedy}")
 
 
@@ -173,7 +173,7 @@ class Corpus:
         """
         shards = tuple(sorted(folder.glob("shard-*")))
         if not shards or not shards[0].name.endswith(f"-of-{len(shards):05}"):
-            raise InputError(f"{folder} is damaged: a shard is missing; {rebuild(folder)}")
+            raise InputError(f"{folder} is damaged: a shard is missing; {how_to_rebuild(folder)}")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has four mapped files
             store = TokenStore.load(shard)
