@@ -1,6 +1,7 @@
 """torchrun in the place of mt-train: what its workers get, how they end, and what is reported."""
 
 import json
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -9,10 +10,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+import torch
 from support.errors import input_error
 
 from transformer_mt.config import DistributedConfig, TrainJob
+from transformer_mt.distributed import LAUNCHER
 from transformer_mt.distributed.torchrun import torchrun
+from transformer_mt.distributed.world import join
 from transformer_mt.jobs import train
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -21,7 +25,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Torchrun changes the environment and the handlers of signals of its process."""
-    for name in ("OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"):
+    for name in (LAUNCHER, "OMP_NUM_THREADS", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"):
         monkeypatch.setenv(name, "1")
     before = [signal.getsignal(number) for number in SIGNALS]
     yield
@@ -63,6 +67,15 @@ def test_the_threads_of_the_ranks_end_with_their_group(tmp_path: Path) -> None:
     )
     run(tmp_path, program)
     assert [(tmp_path / name).read_text() for name in "01"] == ["True []"] * 2
+
+
+def test_a_rank_whose_launcher_was_killed_does_not_wait_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(LAUNCHER, str(os.getpid()))  # not the parent of this process
+    with input_error("the process that started this rank has ended"), join(torch.device("cpu")):
+        pass
 
 
 def test_a_killed_worker_ends_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,9 @@ A single process is the trivial case: each collective returns its input.
 
 import os
 
+LAUNCHER = "TRANSFORMER_MT_LAUNCHER"
+"""Environment variable with the process id of mt-train in the place of torchrun."""
+
 
 def is_launched() -> bool:
     """Whether torchrun, or a launcher with the same variables, has started this process."""

@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.run import main
 
+from transformer_mt.distributed import LAUNCHER
 from transformer_mt.kernels import hardware
 
 __all__ = ["record", "torchrun"]
@@ -36,6 +37,7 @@ def torchrun(command: Sequence[str], processes: int) -> None:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
     # Under nohup SIGHUP is ignored: closing the terminal must not stop the run.
     forwarded = [n.name for n in _SIGNALS if signal.getsignal(n) != signal.SIG_IGN]
+    os.environ[LAUNCHER] = str(os.getpid())
     options = [f"--nproc-per-node={processes}", f"--signals-to-handle={','.join(forwarded)}"]
     try:
         main(["--standalone", "--local-addr=localhost", *options, *command])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.config.checks import choice
-from transformer_mt.distributed import current_rank
+from transformer_mt.distributed import LAUNCHER, current_rank
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 
@@ -173,7 +173,9 @@ def join(device: torch.device) -> Iterator[World]:
         if (ranks := int(os.environ.get("WORLD_SIZE", 1))) == 1:
             yield World(device)
             return
-        launcher = os.getppid()  # before it may end unnoticed: it serves the store of the ranks
+        launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+        if launcher != os.getppid():  # the ranks would wait for its store
+            raise InputError("the process that started this rank has ended: run the command again")
         shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
             raise InputError(  # restarted ranks would look for the failed ones
