@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Sequence
 
-import torch
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.run import main
@@ -31,8 +30,7 @@ def torchrun(command: Sequence[str], processes: int) -> None:
     Raises:
         SystemExit: A worker failed, which torchrun has reported, or a signal ended all.
     """
-    cores = min(torch.get_num_threads(), hardware.available_cores())
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // processes)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(hardware.num_threads(processes)))
     # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
     # Under nohup SIGHUP is ignored: closing the terminal must not stop the run.

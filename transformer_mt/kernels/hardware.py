@@ -89,20 +89,22 @@ def physical_cores() -> int:
     return min(cores, len({path.read_text() for path in topology}))
 
 
-def limit_threads(processes: int = 1) -> None:
-    """Limits PyTorch's threads to the cores of this process, which may share them with others.
+def num_threads(processes: int = 1) -> int:
+    """PyTorch's number of threads, or fewer cores, divided among processes that share them.
 
-    PyTorch does not see a container's quota. ``OMP_NUM_THREADS`` sets another number.
-
-    Args:
-        processes: Number of processes that share the cores.
+    PyTorch does not see a container's quota.
     """
-    if "OMP_NUM_THREADS" in os.environ:
-        return
     import torch
 
-    cores = min(torch.get_num_threads(), available_cores())
-    torch.set_num_threads(max(1, cores // processes))
+    return max(1, min(torch.get_num_threads(), available_cores()) // processes)
+
+
+def limit_threads(processes: int = 1) -> None:
+    """Limits PyTorch to ``num_threads``, unless ``OMP_NUM_THREADS`` sets another number."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(num_threads(processes))
 
 
 def background_thread(name: str) -> ThreadPoolExecutor:
