@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.lines import open_binary
-from transformer_mt.data.text.sources import find_column, one_line
+from transformer_mt.data.text.sources import column_text, find_column
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import reading
 from transformer_mt.protocols import Pair
@@ -77,7 +77,7 @@ def _read_tables(tables: Iterable["pa.Table"], src: str, tgt: str, name: str) ->
         for pair in zip(flat[src].to_pylist(), flat[tgt].to_pylist(), strict=True):
             row += 1
             where = f"{name}, row {row}"
-            yield Pair(one_line(pair[0], src, where), one_line(pair[1], tgt, where))
+            yield Pair(column_text(pair[0], src, where), column_text(pair[1], tgt, where))
 
 
 def _find_columns(columns: tuple[str, str], schema: "pa.Schema", where: str) -> tuple[str, str]:

@@ -120,7 +120,7 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -
             if isinstance(nested := record.get("translation"), dict):
                 record |= {f"translation.{key}": value for key, value in nested.items()}
             src, tgt = (find_column(column, record, where) for column in columns)
-            pair = Pair(one_line(record[src], src, where), one_line(record[tgt], tgt, where))
+            pair = Pair(column_text(record[src], src, where), column_text(record[tgt], tgt, where))
             "".join(pair).encode()  # JSON can spell half of a surrogate pair
             yield pair
 
@@ -200,7 +200,7 @@ def find_column(column: str, names: Collection[str], where: str) -> str:
     )
 
 
-def one_line(value: object, column: str, where: str) -> str:
+def column_text(value: object, column: str, where: str) -> str:
     """A value of a column, which must be text, with line feeds replaced by spaces."""
     if not isinstance(value, str):
         message = "correct or delete it, or choose columns with src_column and tgt_column"
