@@ -52,8 +52,8 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
 
 
 def _import(folder: Path, output: Path, reference: str) -> None:
-    settings = _read(folder / "config.json", _SIZES)
-    tokenizer = _read(folder / "tokenizer_config.json")
+    settings = files.read_json(folder / hub_models.CONFIG_JSON, _SIZES)
+    tokenizer = _read_optional(folder / "tokenizer_config.json")
     separate = bool(tokenizer.get("separate_vocabs"))
     source, target = convert_vocabularies(folder, settings, output, separate=separate)
     model = _model_config(settings)
@@ -66,11 +66,9 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     model_folder.write_config(output, job, output)
 
 
-def _read(path: Path, types: Mapping[str, type] | None = None) -> dict[str, Any]:
-    """The object in a JSON file; without ``types`` it is empty if there is no file."""
-    if types is None and not path.exists():
-        return {}
-    content: dict[str, Any] = files.read_json(path, types or {})
+def _read_optional(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if there is no file."""
+    content: dict[str, Any] = files.read_json(path, {}) if path.exists() else {}
     return content
 
 
@@ -118,7 +116,7 @@ def _job(
     reference: str,
 ) -> TrainJob:
     """The configuration of the model folder."""
-    search = {**settings, **_read(folder / "generation_config.json")}
+    search = {**settings, **_read_optional(folder / "generation_config.json")}
     longest_source = min(_number(settings, "max_position_embeddings", 512), 512)
     if type(limit := tokenizer.get("model_max_length")) is int:
         longest_source = min(longest_source, limit)
