@@ -133,7 +133,7 @@ def hydra_app(
 def hydra_overrides(
     command: Command,
     overrides: Sequence[str],
-    config_dir: Path | None = None,
+    config_dir: Path | None,
     *,
     sweep: bool = False,
 ) -> list[str]:

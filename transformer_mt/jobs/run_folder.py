@@ -60,8 +60,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     so are temporary files that a killed run has left; not those of other commands, which may be
     writing to the same folder.
     """
-    own = (*run_layout.WRITTEN, run_layout.MODEL_CARD, run_layout.CURVES)
-    names = (*own, *held_out.file_names(job.data))
+    names = (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data))
     checkpoints = run_dir / run_layout.CHECKPOINTS
     in_folders = [folder / "*" for folder in (checkpoints, *checkpoints.glob("step_*"))]
     for path in (*(run_dir / name for name in names), *in_folders):

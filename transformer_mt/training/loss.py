@@ -118,7 +118,7 @@ def _logits_gradient(
     target_ids: Tensor,
     amount: float,
     dtype: torch.dtype,
-    scale: Tensor | None = None,
+    scale: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Softmax minus ``amount`` at the target of each row, and −log of the softmax there.
 

@@ -72,7 +72,7 @@ class Trainer:
 
     def __init__(self, job: TrainJob, data: Prepared, validator: Validator, world: World):
         self._job, self._validator, self._world = job, validator, world
-        self._train, self._valid = data.train, data.valid_store
+        self._valid = data.valid_store
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         self._schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
         self._lr = 0.0  # of the latest update
@@ -83,13 +83,13 @@ class Trainer:
 
         self.checkpoints = CheckpointManager(job, world)
         self.model = initial_model(
-            job, data.tokenizer, self._train.sample, device, resuming=self.checkpoints.is_resuming
+            job, data.tokenizer, data.train.sample, device, resuming=self.checkpoints.is_resuming
         )
         self.precision, compiled = agreed_precision(job, world)
         # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
         self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
-        self.batches = BatchIterator(job, self._train, self._max_tokens, compiled, world)
+        self.batches = BatchIterator(job, data.train, self._max_tokens, compiled, world)
         if shape := self.batches.buffer_shape:
             # Once: a table of positions of another size would recompile the step.
             translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + 1

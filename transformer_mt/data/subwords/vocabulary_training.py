@@ -67,7 +67,7 @@ def train_tokenizer(
     return model.getvalue()
 
 
-def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str] = ()) -> bytes:
+def train_tokenizer_on_file(text: Path, config: TokenizerConfig, tags: Sequence[str]) -> bytes:
     """Trains a SentencePiece model on the lines of a file; see ``train_tokenizer``."""
     with text.open(encoding="utf-8", newline="\n") as lines:
         return train_tokenizer((line.removesuffix("\n") for line in lines), config, tags)
