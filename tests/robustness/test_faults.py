@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tiny_trainer import TIME_KEYS
 from support.training_runs import (
     TIMEOUT,
     Running,
@@ -36,7 +37,7 @@ from support.training_runs import (
     write_corpus,
 )
 
-from transformer_mt.training.metrics_log import TIME_KEYS, read_records
+from transformer_mt.training.metrics_log import read_records
 
 SEED = os.environ.get("MT_FAULTS_SEED", "1")
 TIMES = int(os.environ.get("MT_FAULTS_TIMES", "1"))

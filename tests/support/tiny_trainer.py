@@ -23,7 +23,6 @@ from transformer_mt.config import (
 )
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.training.metrics_log import TIME_KEYS
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
 
@@ -33,6 +32,8 @@ SOURCE = SourceConfig(tsv="unused")
 DATA = DataConfig(src_lang="en", tgt_lang="de", train=[SOURCE], valid=[SOURCE])
 WARMUP = ScheduleConfig(warmup_steps=10)
 PAIRS, VALID = random_store(60, V), random_store(7, V)
+TIME_KEYS = ("time", "tokens_per_second", "data_wait")
+"""Keys of ``metrics.jsonl`` that depend on the clock; a resumed run repeats all others exactly."""
 
 
 class Bleu:

@@ -11,9 +11,6 @@ from transformer_mt import run_layout
 from transformer_mt.files import errors_naming, reading, sync, write_text
 from transformer_mt.training.progress import TrainingState
 
-TIME_KEYS = ("time", "tokens_per_second", "data_wait")
-"""Keys whose values depend on the clock; a resumed run repeats all others exactly."""
-
 
 class MetricsLog:
     """Appends records to ``metrics.jsonl``.
