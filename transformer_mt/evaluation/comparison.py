@@ -161,41 +161,38 @@ def evaluate_systems(
     words = not {"bleu", "ter"}.isdisjoint(settings.names)
     for tag, lines in groups.items():
         part = test.select(lines)
+        texts = [(system.name, [system.hypotheses[i] for i in lines]) for system in evaluated]
         language = test.languages.get(tag, ("", settings.tgt_lang))[1]
         own = replace(settings, tgt_lang=language)
-        for scores in _scores(evaluated, test, lines, own):
+        for scores in _scores(texts, part, own):
             for system, score in zip(evaluated, scores, strict=True):
                 system.scores.append(replace(score, tag=tag))
         unit, lengths = part.by_length() if settings.by_length else ("", {})
         for length, places in lengths.items():
-            chosen = [lines[i] for i in places]
-            for scores in _scores(evaluated, test, chosen, replace(own, bootstrap=0)):
+            chosen = [(name, [hypotheses[i] for i in places]) for name, hypotheses in texts]
+            for scores in _scores(chosen, part.select(places), replace(own, bootstrap=0)):
                 for system, score in zip(evaluated, scores, strict=True):
                     system.by_length.append(replace(score, tag=tag, length=f"{length} {unit}"))
         about = "" if len(groups) == 1 and not tag else f"{tag or 'no tag'}: "
         references = list(part.references.values())
-        for system in evaluated:
-            translations = [system.hypotheses[i] for i in lines]
-            messages = diagnose(
-                translations, references, part.source, tgt_lang=language, words=words
-            )
+        for system, (_, hypotheses) in zip(evaluated, texts, strict=True):
+            messages = diagnose(hypotheses, references, part.source, tgt_lang=language, words=words)
             system.diagnostics.extend(about + message for message in messages)
     return Evaluation(systems=evaluated, test=test, settings=settings)
 
 
 def _scores(
-    systems: Sequence[System], test: TestSet, lines: Sequence[int], settings: ScoreSettings
+    texts: Sequence[tuple[str, Sequence[str]]], test: TestSet, settings: ScoreSettings
 ) -> Iterator[list[Score]]:
-    """For each metric, the scores of all systems on some of the lines."""
-    references = [[texts[i] for i in lines] for texts in test.references.values()]
-    named = [(s.name, [s.hypotheses[i] for i in lines]) for s in systems]
+    """For each metric, the scores of all systems, given by their names and translations."""
+    references = list(test.references.values())
     for name in settings.names:
         metric = settings.metric(name)
-        scores = [make_score(metric, hypotheses, references) for _, hypotheses in named]
+        scores = [make_score(metric, hypotheses, references) for _, hypotheses in texts]
         if settings.bootstrap:
             # It gives intervals, also for one system, and unlike sacreBLEU's ``--confidence`` also
             # where no n-gram matches.
-            paired: Any = PairedTest(named, {name: metric}, references, "bs", settings.bootstrap)  # type: ignore[arg-type]
+            paired: Any = PairedTest(texts, {name: metric}, references, "bs", settings.bootstrap)  # type: ignore[arg-type]
             scores = _compared(scores, *paired())
         yield scores
 
