@@ -156,7 +156,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         if not (missing or sizes):
             return given, {}
         settings = [vocabulary_checksum(given), missing]
-    of_text = chain.from_iterable(f.settings for f in FILTERS if f.side or f.both)
+    of_text = [f.setting for f in FILTERS if f.setting and (f.side or f.both)]
     of_lengths = ("max_tokens", "max_ratio") if sizes else ()
     filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
     entry = cache_dir / f"tokenizer-{files.cache_key(_text(data), filters, settings, sizes)}"

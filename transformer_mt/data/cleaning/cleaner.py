@@ -83,7 +83,7 @@ class Cleaner:
                 tests = f.side(config, src_lang), f.side(config, tgt_lang)
                 self._filters.append((f.name, _either_side(*tests)))
             elif f.both:
-                self._filters.append((f.name, f.both(config, src_lang, tgt_lang)))
+                self._filters.append((f.name, f.both))
         if held_out:
             self._filters.append((SET_ASIDE, lambda *pair: overlaps(pair, held_out)))
 

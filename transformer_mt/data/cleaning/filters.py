@@ -4,7 +4,7 @@ Most filters look at one side of a pair, which is dropped if either side is bad.
 millions of pairs, so every filter first makes the test that decides most of them.
 The thresholds, and their sources, are in ``configs/cleaning``.
 
-To add a filter: its settings in ``CleaningConfig``, its function, and its entry in ``FILTERS``.
+To add a filter: its setting in ``CleaningConfig``, its function, and its entry in ``FILTERS``.
 """
 
 import hashlib
@@ -239,17 +239,17 @@ class Filter:
 
     name: str
     """Name in reports and in ``cleaning.json``."""
-    settings: tuple[str, ...] = ()
-    """Settings of ``CleaningConfig``, any of which turns the filter on; without any it is on."""
+    setting: str = ""
+    """Setting of ``CleaningConfig`` that turns the filter on; without one it is always on."""
     side: Callable[[CleaningConfig, str], SideFilter] | None = None
     """Makes the test of the normalised text of a side, given its language."""
-    both: Callable[[CleaningConfig, str, str], PairFilter] | None = None
-    """Makes the test of the normalised text of both sides, given their languages."""
+    both: PairFilter | None = None
+    """The test of the normalised text of both sides."""
 
     def describe(self, config: CleaningConfig) -> str:
-        """The settings that are set, as ``min_script_share=0.5``."""
-        values = ((name, getattr(config, name)) for name in self.settings)
-        return " ".join(n if value is True else f"{n}={value}" for n, value in values if value)
+        """The setting of an active filter, as ``min_script_share=0.5``."""
+        value = not self.setting or getattr(config, self.setting)
+        return self.setting if value is True else f"{self.setting}={value}"
 
 
 SET_ASIDE = "set_aside"
@@ -260,22 +260,22 @@ DUPLICATE = "duplicate"
 
 FILTERS = (
     Filter("empty", side=lambda *_: is_blank),
-    Filter("garbled", ("drop_garbled",), side=lambda *_: garbled),
-    Filter("markup", ("drop_markup",), side=lambda *_: markup),
-    Filter("repetitive", ("drop_repetitive",), side=lambda *_: repetitive),
-    Filter("word_length", ("drop_odd_words",), side=word_length),
-    Filter("script", ("min_script_share",), side=wrong_script),
-    Filter("identical", ("drop_identical",), both=lambda *_: identical),
-    Filter("digit_mismatch", ("drop_digit_mismatch",), both=lambda *_: digit_mismatch),
-    Filter("language", ("min_language_probability",), side=wrong_language),
-    Filter(SET_ASIDE, ("drop_held_out",)),
-    Filter("length", ("max_tokens",)),
-    Filter("length_ratio", ("max_ratio",)),
-    Filter(DUPLICATE, ("deduplicate",)),
+    Filter("garbled", "drop_garbled", side=lambda *_: garbled),
+    Filter("markup", "drop_markup", side=lambda *_: markup),
+    Filter("repetitive", "drop_repetitive", side=lambda *_: repetitive),
+    Filter("word_length", "drop_odd_words", side=word_length),
+    Filter("script", "min_script_share", side=wrong_script),
+    Filter("identical", "drop_identical", both=identical),
+    Filter("digit_mismatch", "drop_digit_mismatch", both=digit_mismatch),
+    Filter("language", "min_language_probability", side=wrong_language),
+    Filter(SET_ASIDE, "drop_held_out"),
+    Filter("length", "max_tokens"),
+    Filter("length_ratio", "max_ratio"),
+    Filter(DUPLICATE, "deduplicate"),
 )
 """All filters, in the order in which pairs meet them. A pair counts for the first that drops it."""
 
 
 def active_filters(config: CleaningConfig) -> list[Filter]:
     """The filters that a configuration turns on, in order."""
-    return [f for f in FILTERS if not f.settings or any(getattr(config, k) for k in f.settings)]
+    return [f for f in FILTERS if not f.setting or getattr(config, f.setting)]
