@@ -18,6 +18,9 @@ from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS
 
+SEGMENTED = ("ja", "yue", "zh")
+"""Languages without spaces for which BLEU has a tokeniser; TER counts their characters."""
+
 
 def bleu(language: str) -> Metric:
     """BLEU for a target language, or for an unknown one if it is empty."""
@@ -46,8 +49,7 @@ def chrf_plus_plus(_: str) -> Metric:
 
 def ter(language: str) -> Metric:
     """TER for a target language."""
-    # Without spaces, a sentence would be one word: there TER counts characters.
-    characters = language in ("ja", "yue", "zh")
+    characters = language in SEGMENTED  # a sentence without spaces would be one word
     return TER(normalized=characters, asian_support=characters)
 
 

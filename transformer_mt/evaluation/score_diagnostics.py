@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import regex
 
 from transformer_mt.config.languages import base_language
+from transformer_mt.evaluation.metrics import SEGMENTED
 
 TOKENISED_SHARE = 0.1
 """Output looks tokenised if more than this share of its lines has traces of tokenisation."""
@@ -17,8 +18,6 @@ _UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Tibetan}\p{Myanmar}\p{Khmer}]"
 )
 """A letter of the languages in ``UNSPACED``."""
-_SEGMENTED = ("ja", "yue", "zh")
-"""Those for which BLEU has a tokeniser and TER counts characters."""
 _MAX_WORD_LENGTH = 8  # with more of these letters per space, the spaces do not separate words
 
 _MIN_LINES = 10  # for judging tokenisation
@@ -72,7 +71,7 @@ def diagnose(
 
 def is_unspaced(references: Sequence[Sequence[str]], tgt_lang: str | None = None) -> bool:
     """Whether texts have no spaces between words, and BLEU finds none by their language either."""
-    if base_language(tgt_lang or "") in _SEGMENTED:
+    if base_language(tgt_lang or "") in SEGMENTED:
         return False
     text = "\n".join(line.strip() for lines in references for line in lines)
     letters, spaces = len(_UNSPACED.findall(text)), text.count(" ")

@@ -24,8 +24,8 @@ def split_tag(line: str, tags: Collection[str]) -> tuple[str, str]:
     return match[0], line[match.end() :].removeprefix(" ")
 
 
-def add_tag(tag: str | None, text: str) -> str:
-    """The source line of a text."""
+def add_tag(tag: str, text: str) -> str:
+    """The source line of a text with a tag, or with "" for none."""
     return f"{tag} {text}" if tag else text
 
 

@@ -31,4 +31,4 @@ def usual_case(line: str, tokenizer: Tokenizer) -> str:
         return min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
 
     text = _SENTENCE_START.sub(lambda match: match[0].upper(), _WORD.sub(best_known, text))
-    return add_tag(tag or None, text)
+    return add_tag(tag, text)
