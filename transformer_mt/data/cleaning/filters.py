@@ -84,12 +84,20 @@ def markup(text: str) -> bool:
     return "<" in text and bool(_TAG.search(text))
 
 
-_NEITHER_LETTERS_NOR_DIGITS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
+class _LettersAndDigits(dict[int, int | None]):
+    """Table of ``str.translate`` that deletes all but letters, marks and digits."""
+
+    def __missing__(self, code: int) -> int | None:
+        kept = unicodedata.category(chr(code))[0] in "LMN"
+        return self.setdefault(code, code if kept else None)
+
+
+_LETTERS_AND_DIGITS = _LettersAndDigits()
 
 
 def fold(text: str) -> str:
     """The text without case, spaces and punctuation, to find near-identical sentences."""
-    return _NEITHER_LETTERS_NOR_DIGITS.sub("", text.casefold())
+    return text.casefold().translate(_LETTERS_AND_DIGITS)
 
 
 def identical(src: str, tgt: str) -> bool:
