@@ -61,7 +61,7 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
                 return theirs[name].float()
         raise InputError(f"it has no tensor {names[0]}")
 
-    def both(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
+    def add(name: str, parts: Iterable[str], order: Callable[[Tensor], Tensor]) -> None:
         """Adds weight and bias of a layer that corresponds to several of MarianMT's."""
         for kind in ("weight", "bias"):
             tensors = [get(f"{part}.{kind}") for part in parts]
@@ -91,12 +91,7 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         ours["embedding.weight"] = rows(target, _TARGET_EMBEDDING, *also, _SHARED)
     if tied == "none":
         ours["untied_output"] = rows(target, _OUTPUT)
-    bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
-    bias = torch.cat([bias, torch.full((1,), NEVER_BIAS)])[target.ids]
-    bias[UNK + 1 :][torch.tensor(target.ids[UNK + 1 :]) == target.ids[UNK]] = NEVER_BIAS
-    if target.ids[PAD] == target.size:
-        bias[BOS] = NEVER_BIAS
-    ours["output_bias"] = bias
+    ours["output_bias"] = _output_bias(theirs, target)
     for stack, layers in (
         ("encoder", model.num_encoder_layers),
         ("decoder", model.num_decoder_layers),
@@ -104,26 +99,36 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         for i in range(layers):
             their, our = f"model.{stack}.layers.{i}", f"{stack}.{i}"
             own = f"{their}.self_attn"
-            both(f"{our}.self_attention.qkv_proj", [f"{own}.{k}_proj" for k in "qkv"], reads)
-            both(f"{our}.self_attention.out_proj", [f"{own}.out_proj"], writes)
+            add(f"{our}.self_attention.qkv_proj", [f"{own}.{k}_proj" for k in "qkv"], reads)
+            add(f"{our}.self_attention.out_proj", [f"{own}.out_proj"], writes)
             norms = ["self_attn_layer_norm", "final_layer_norm"]
             if stack == "decoder":
                 norms.insert(1, "encoder_attn_layer_norm")
                 cross = f"{their}.encoder_attn"
-                both(f"{our}.cross_attention.q_proj", [f"{cross}.q_proj"], reads)
-                both(f"{our}.cross_attention.out_proj", [f"{cross}.out_proj"], writes)
+                add(f"{our}.cross_attention.q_proj", [f"{cross}.q_proj"], reads)
+                add(f"{our}.cross_attention.out_proj", [f"{cross}.out_proj"], writes)
             for number, norm in enumerate(norms, 1):
-                both(f"{our}.residual{number}.norm", [f"{their}.{norm}"], writes)
-            both(f"{our}.feed_forward.linear1", [f"{their}.fc1"], reads)
-            both(f"{our}.feed_forward.linear2", [f"{their}.fc2"], writes)
+                add(f"{our}.residual{number}.norm", [f"{their}.{norm}"], writes)
+            add(f"{our}.feed_forward.linear1", [f"{their}.fc1"], reads)
+            add(f"{our}.feed_forward.linear2", [f"{their}.fc2"], writes)
     cross_kv = [
         f"model.decoder.layers.{i}.encoder_attn.{kind}_proj"
         for i in range(model.num_decoder_layers)
         for kind in "kv"
     ]
-    both("source_projection.proj", cross_kv, reads)
+    add("source_projection.proj", cross_kv, reads)
     if unknown := sorted(theirs.keys() - used):
         raise InputError(
             f"its weights have {unknown[0]}, which MarianMT with its settings does not"
         )
     return {name: tensor.contiguous() for name, tensor in ours.items()}
+
+
+def _output_bias(theirs: Weights, target: Vocabulary) -> Tensor:
+    """The output bias by our ids; it is ``NEVER_BIAS`` for pieces that are never generated."""
+    bias = theirs.get("final_logits_bias", torch.zeros(1, target.size))[0].float()
+    bias = torch.cat([bias, torch.full((1,), NEVER_BIAS)])[target.ids]
+    bias[UNK + 1 :][torch.tensor(target.ids[UNK + 1 :]) == target.ids[UNK]] = NEVER_BIAS
+    if target.ids[PAD] == target.size:
+        bias[BOS] = NEVER_BIAS
+    return bias
