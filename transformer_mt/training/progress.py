@@ -75,9 +75,9 @@ class TrainingState:
 
 
 def is_better(value: float, other: float | None, metric: str) -> bool:
-    """Whether a value of a metric is better than another; any number is better than NaN or none."""
-    if other is None or math.isnan(other):
-        return other is None or not math.isnan(value)
+    """Whether a value of a metric is better than another; any value is better than none."""
+    if other is None:
+        return True
     return value < other if metric == "nll" else value > other
 
 
