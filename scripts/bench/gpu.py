@@ -110,7 +110,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = shared.argument_parser(__doc__)
     add = parser.add_argument
     add("--only", default=",".join(PARTS), help="parts, separated by commas (default: all)")
-    add("--device", default="auto", help="cpu, cuda or auto (default: auto)")
+    add("--device", default="auto", choices=("auto", "cpu", "cuda"), help="default: auto")
     add("--tiny", action="store_true", help="a tiny model and few updates, to test the program")
     options = parser.parse_args(arguments)
     options.only = shared.split_names(options.only, [*PARTS])

@@ -17,8 +17,7 @@ def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
 
     Raises:
-        InputError: There are no data, or a name is not valid UTF-8 or has ``${``; or see
-            ``with_initial_model``.
+        InputError: There are no data, or a name has ``${``; or see ``with_initial_model``.
     """
     data = job.data
     message = "data.train has no sources; mt-train --help shows examples"
