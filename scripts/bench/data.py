@@ -34,9 +34,10 @@ from transformer_mt.data.cleaning.cleaner import Cleaner, check_lengths
 from transformer_mt.data.held_out import side_hashes
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import available_cores
+from transformer_mt.protocols import Pair
 
 Figures = dict[str, Any]
 

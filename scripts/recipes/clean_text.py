@@ -37,9 +37,10 @@ from transformer_mt.data.subwords.tokenizer import (
     vocabulary_files,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.jobs.line_processor import check_output
+from transformer_mt.protocols import Pair
 
 
 def clean_text() -> None:

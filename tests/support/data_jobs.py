@@ -10,7 +10,7 @@ from support.stores import rows
 from transformer_mt.config import DataConfig, SourceConfig, TokenizerConfig, TrainJob
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 
 def write_pairs(path: Path, pairs: Iterable[tuple[str, str]]) -> SourceConfig:

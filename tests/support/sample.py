@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transformer_mt.config import SourceConfig
-from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.protocols import Pair
 
 CARD = """---
 configs:

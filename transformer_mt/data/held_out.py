@@ -19,9 +19,9 @@ from transformer_mt.data.cleaning.filters import fold, hash_text
 from transformer_mt.data.store.encode import read_chunks
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError
+from transformer_mt.protocols import Pair
 
 _CANDIDATES_PER_PAIR = 2
 """Candidates for each pair of a set, because some are too long or share a side with another one."""

@@ -42,9 +42,10 @@ from transformer_mt.data.subwords.vocabulary_training import (
     train_tokenizer_on_file,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
+from transformer_mt.protocols import Pair
 from transformer_mt.registries import MTDATA
 
 log = logging.getLogger(__name__)

@@ -10,11 +10,12 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import Pair, testset_files
+from transformer_mt.data.text.sources import testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose, is_unspaced
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
+from transformer_mt.protocols import Pair
 
 LENGTHS = (1, 4, 10, 20, 40)
 """Lengths of lines from which on they are scored apart."""

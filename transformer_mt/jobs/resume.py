@@ -10,11 +10,11 @@ from transformer_mt.config import TrainJob
 from transformer_mt.config.checks import dotted
 from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.files import cache_key, read_json
 from transformer_mt.model_folder import read_config
+from transformer_mt.protocols import Pair
 
 _MAY_CHANGE = (
     "run_dir",

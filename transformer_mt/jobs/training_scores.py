@@ -7,12 +7,12 @@ from statistics import fmean
 from transformer_mt.config import TrainJob
 from transformer_mt.data.data_diagnostics import evenly_spaced
 from transformer_mt.data.prepare import Prepared
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.decode.translator import Translator, translate_sharded
 from transformer_mt.distributed.world import World
 from transformer_mt.evaluation.comparison import ScoreSettings, System, TestSet, evaluate_systems
 from transformer_mt.evaluation.scores import Score
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.protocols import Pair
 from transformer_mt.registries import VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
 

@@ -15,7 +15,7 @@ from support.errors import input_error
 
 from transformer_mt.config import DataConfig, SourceConfig
 from transformer_mt.data.prepare import prepare, read_all
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 TINY, CUT, UNKNOWN = (f"Local-{name}-1.0-deu-eng" for name in ("tiny", "cut", "unknown"))
 ROWS = [(f"Ein Hund, {i}\u2028x", f"A dog, {i}") for i in range(40)]

@@ -12,7 +12,7 @@ from support.tokenizers import options_of_others, small_tokenizer
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.store.token_store import TokenStore
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 EOS = 3
 WORDS = "abcdefghijklmnopqrstuvwxyz"

@@ -13,7 +13,7 @@ from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.held_out import with_written_sets, write_sets
 from transformer_mt.data.prepare import Prepared, prepare, read_all
 from transformer_mt.data.store import encode
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees", "no", "two"]
 

@@ -24,7 +24,7 @@ from transformer_mt.data.store import encode
 from transformer_mt.data.store.encode import find_first
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 CHUNK = 7
 """Pairs in a chunk."""

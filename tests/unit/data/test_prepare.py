@@ -15,7 +15,7 @@ from transformer_mt.data import prepare as prepare_module
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees"]
 ODD = [Pair("", "leer"), Pair("twice", "doppelt"), Pair("twice", "doppelt"), Pair("x" * 3000, "y")]

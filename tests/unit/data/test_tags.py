@@ -24,8 +24,9 @@ from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer, add_tags
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
+from transformer_mt.protocols import Pair
 
 PLAIN = Normalizer("none", "en", "de")
 

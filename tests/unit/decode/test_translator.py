@@ -26,9 +26,10 @@ from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import torch_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
-from transformer_mt.decode.translator import Translation, Translator
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.protocols import Translation
 
 DROPPED = "\ufffd"
 """What nmt_nfkc drops."""

@@ -11,10 +11,10 @@ from support.tokenizers import small_tokenizer
 
 from transformer_mt.config import DataConfig, SearchConfig, SourceConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.distributed.world import World
 from transformer_mt.jobs import training_scores
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.protocols import Pair
 from transformer_mt.registries import METRICS, VALIDATION_METRICS
 from transformer_mt.training.validation import ValidationResult
 

@@ -20,10 +20,9 @@ from transformer_mt.data.cleaning.filters import (
     overlaps,
 )
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.sources import Pair
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import printable
-from transformer_mt.protocols import PairNoise
+from transformer_mt.protocols import Pair, PairNoise
 from transformer_mt.registries import PAIR_NOISE
 
 EXAMPLES = 5

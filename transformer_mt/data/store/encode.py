@@ -31,10 +31,11 @@ from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type, write_corpus
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.text.sources import Pair, read_pairs
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
 from transformer_mt.progress_reporter import progress_bar
+from transformer_mt.protocols import Pair
 
 log = logging.getLogger(__name__)
 

@@ -20,8 +20,7 @@ from transformer_mt.data.text.lines import is_blank, read_blocks, read_lines
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import reading
-from transformer_mt.protocols import Pair as Pair
-from transformer_mt.protocols import Reader
+from transformer_mt.protocols import Pair, Reader
 from transformer_mt.registries import SOURCE_READERS
 
 SAMPLE_VERSION = 2

@@ -14,7 +14,7 @@ from transformer_mt.data.cleaning.cleaner import (
     report_table,
 )
 from transformer_mt.data.cleaning.filters import FILTERS, active_filters
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 BAD = {
     "empty": ("", "a <b>b</b>\x07"),

@@ -14,7 +14,7 @@ from transformer_mt.data.store.encode import Chunk, EncodeChunk
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.data.text.sources import Pair
+from transformer_mt.protocols import Pair
 
 LINES = [f"{line.lower()}." for line in random_lines(400)]
 EVERY = NoiseMix(dict.fromkeys(NOISES, 0.2))

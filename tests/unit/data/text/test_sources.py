@@ -14,7 +14,8 @@ from support.errors import input_error
 from support.sample import translations, write_parquet, write_wmt14
 
 from transformer_mt.config import CONFIG_DIR, DataConfig, SourceConfig
-from transformer_mt.data.text.sources import SAMPLE_VERSION, Pair, fingerprint, read_pairs
+from transformer_mt.data.text.sources import SAMPLE_VERSION, fingerprint, read_pairs
+from transformer_mt.protocols import Pair
 
 ROW = '{"en": "a", "de": "b"}'
 HELLO = [("Hello.", "Hallo."), ("", ""), ("A\u2028b\tc", "Ä\x85 ö")]
