@@ -4,7 +4,6 @@ Worker processes clean and encode chunks of the text. This process appends what 
 files, in the order of the corpus, and then finds the pairs to keep by sorting their hashes.
 """
 
-import json
 import logging
 import shutil
 from collections.abc import Generator, Iterator
@@ -34,6 +33,7 @@ from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
+from transformer_mt.files import write_json
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Pair
 
@@ -262,8 +262,7 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
         num_sources=len(data.train),
     )
     shutil.rmtree(unsorted)
-    text = json.dumps(encoded.report.to_json(), indent=2, ensure_ascii=False)
-    (folder / REPORT).write_text(text, encoding="utf-8")
+    write_json(folder / REPORT, encoded.report.to_json())
 
 
 def _read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:

@@ -7,7 +7,6 @@ by itself. Which shard a pair belongs to depends only on its number and on the n
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import how_to_rebuild, read_json, reading, sha256
+from transformer_mt.files import how_to_rebuild, read_json, reading, sha256, write_json
 
 FORMAT = 4
 """Version of the file format; it is part of the cache key, so other versions are built again."""
@@ -279,7 +278,7 @@ class _ShardWriter:
             "sources": self._source_sizes,
             "sha256": checksum(self._folder),
         }
-        (self._folder / "meta.json").write_text(json.dumps(meta))
+        write_json(self._folder / "meta.json", meta)
 
 
 def checksum(folder: Path) -> str:
