@@ -25,9 +25,9 @@ from transformer_mt.conversion.transformers_model import (
 )
 from transformer_mt.data.store.token_store import Indices, TokenStore
 from transformer_mt.data.subwords.tokenizer import BOS, PAD
-from transformer_mt.kernels.products import DTYPES
 from transformer_mt.model.layers import sinusoids
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.step import DTYPES
 
 MAX_POSITIONS = 1024
 

@@ -109,6 +109,7 @@ def first_sentence(text: str) -> str:
 def _sections(
     kind: type, defaults: Mapping[str, Any], prefix: str = "", meaning: str = "", title: str = ""
 ) -> Iterator[Section]:
+    """The section of a dataclass, and those of the dataclasses that are its fields."""
     hints, meanings = get_type_hints(kind), field_docstrings(kind)
     # A job's search settings are described there.
     search = {} if prefix else field_docstrings(SearchConfig) | field_docstrings(DecodeConfig)

@@ -80,6 +80,7 @@ class EvaluateJob(Checked):
         self._check_test_set()
 
     def _check_test_set(self) -> None:
+        """Checks that the settings name texts to score, and all that their metrics need."""
         for key in ("hypotheses", "references"):
             paths = getattr(self, key)
             require(len(set(map(expand_user, paths))) == len(paths), f"{key} lists a file twice")

@@ -81,6 +81,7 @@ def _number(settings: Mapping[str, Any], key: str, default: float) -> Any:
 
 
 def _model_config(settings: Mapping[str, Any]) -> ModelConfig:
+    """The architecture of a ``config.json``; ``InputError`` for one that ours cannot represent."""
     for key in ("attention_heads", "ffn_dim"):
         sizes = settings[f"encoder_{key}"], settings[f"decoder_{key}"]
         if sizes[0] != sizes[1]:

@@ -230,6 +230,7 @@ def _attention(
     memory: _Basis,
     output: _Basis,
 ) -> Weights:
+    """An attention layer: Q, K and V with their biases as last column, and the output matrix."""
     q, k, v, out = heads
     bias = torch.zeros(len(out)) if out_bias is None else out_bias
     weights = {"out": (output.write(out), output.write(bias))}

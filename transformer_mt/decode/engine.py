@@ -129,7 +129,7 @@ def max_output_tokens(config: DecodeConfig, source_length: int, max_tokens: int)
 
 
 def unsupported_shape(config: ModelConfig) -> list[str]:
-    """What CTranslate2 does not support about the shape of a model, in words."""
+    """What CTranslate2 and transformers do not support about a model's shape, in words."""
     return [
         f"model.{name}={size} (not d_model / num_heads = {config.d_model} / {config.num_heads})"
         for name, size in (("d_k", config.key_size), ("d_v", config.value_size))

@@ -245,6 +245,7 @@ def _log_start(
 
 
 def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
+    """Logs what is suspicious about the data, and about a model that is large for them."""
     stores = data.train.sample, data.valid_store
     warnings = [*data_diagnostics.diagnose(*stores, data.tokenizer)]
     references = [[pair.tgt for pair in data.valid]]

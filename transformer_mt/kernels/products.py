@@ -11,9 +11,6 @@ from torch.nn import functional as F
 
 from transformer_mt.kernels import hardware
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""Type of matrix products by precision."""
-
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
     """Gᵀ X, the gradient of the weight in Y = X Wᵀ, where G is that of Y: [N, M], [N, K] → [M, K].

@@ -15,11 +15,13 @@ from transformer_mt.batch import Batch, CuSeqlens
 from transformer_mt.checkpoint import Tensors
 from transformer_mt.config import OptimizerConfig
 from transformer_mt.distributed.world import World
-from transformer_mt.kernels.products import DTYPES
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.run_layout import CHECKPOINT_OPTIMIZER, WEIGHTS
 from transformer_mt.training.loss import smoothed_cross_entropy
 from transformer_mt.training.optimizer import LossScaler, adam
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""Type of matrix products by ``train.precision``."""
 
 _SUMS = ("loss", "nll", "targets", "skipped")
 

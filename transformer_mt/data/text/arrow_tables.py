@@ -41,6 +41,7 @@ def read_hub(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> 
 
 
 def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
+    """A split of a dataset: of the Hub, or of a folder with a copy of one."""
     import datasets
 
     folder = Path(source.name)
