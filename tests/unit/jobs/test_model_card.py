@@ -98,7 +98,7 @@ def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
         "| updates | 1,000, of ",
         "| final weights | average of the last 2 checkpoints, of updates 5, 1,000 |",
         "a\\|b.en",
-        "](curves.png)",
+        *("](curves.png)", "output=for_ctranslate2`", "output=for_transformers`"),
     ):
         assert fact in card.text, fact
     assert "/secret" not in card.text
