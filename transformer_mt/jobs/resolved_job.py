@@ -119,7 +119,7 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
     for field in fields(model):
         value = getattr(own, field.name)
         if value not in (getattr(model, field.name), field.default):
-            conflicts.append(f"model.{field.name}={value}")
+            conflicts.append(f"model.{field.name}={value} (default {field.default})")
     normalization = job.data.normalization
     if normalization not in (trained.data.normalization, DataConfig.normalization):
         conflicts.append(f"data.normalization={normalization}")
@@ -127,7 +127,7 @@ def _adopt(job: TrainJob, trained: TrainJob, tokenizer: TokenizerConfig) -> Trai
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
             f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. With "
-            "an experiment, set model=base"
+            "an experiment, set model=base, and what still differs to its default"
         )
     return replace(
         job,
