@@ -3,7 +3,7 @@
 The paper rounds to millions and does not say how large the vocabulary of these models was ("about
 37000 tokens", §5.1). Each of its counts, less the parameters of the layers, divided by d_model,
 therefore gives an interval for the size V of the vocabulary. All ten counts of models that differ
-from base in one respect leave one common interval 200 wide, 41,003 ≤ V ≤ 41,208, so one vocabulary
+from base in one respect leave one common interval 200 wide, 41,004 ≤ V ≤ 41,208, so one vocabulary
 explains them all; the big model's count, 213, implies about 35,900.
 """
 
