@@ -115,13 +115,16 @@ def test_engines_agree_and_an_export_has_the_same_ids(trained: Path, tmp_path: P
 def test_fine_tuning_adds_a_tag(folder: Path, trained: Path, tmp_path: Path) -> None:
     old, tokenizer, _ = load_folder(trained)
     tags = ("<law>",)
-    more = [sources(folder, part, tags) for part in ("train", "valid", "test")]
+    more = [*(sources(folder, part, tags) for part in ("train", "test"))]
+    more += [f"data.valid=[{{tsv: {folder}/valid.de.tsv}}]"]
     drop = ("tokenizer.", "model.", "model=", "schedule", "data.t", "data.v")
     kept = [each for each in arguments(folder, tmp_path / "law") if not each.startswith(drop)]
     argv = [*kept, "data.tgt_lang=de", *more, f"train.init_from={trained}", "schedule=linear"]
     rate = ["schedule.peak_lr=1e-9", "train.max_steps=3"]
-    out, _ = Running("train", [*argv, *rate], tmp_path / "o").done()
+    out, err = Running("train", [*argv, *rate], tmp_path / "o").done()
     assert "BLEU <law>" in out
+    (warning,) = (line for line in err.splitlines() if "no tag" in line)
+    assert warning.startswith("warning: data.valid: 10 line(s) have no tag, but ")
     new, extended, job = load_folder(tmp_path / "law")
     assert extended.vocabulary == [*tokenizer.vocabulary, "<law>"]
     assert job.tokenizer.vocab_size == 301

@@ -41,9 +41,6 @@ class Capitals:
         assert tag is None
         return list(lines)
 
-    def untagged(self, lines: Sequence[str]) -> list[int]:
-        return []
-
     def split_tag(self, line: str) -> tuple[str, str]:
         return "", line
 

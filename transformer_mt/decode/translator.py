@@ -30,9 +30,6 @@ _MIN_TOKENS, _MIN_SHARE = 24, 0.5
 counted as short. Of the references of Multi30k's test set none is, of newstest2014's 3 of 3,003
 (``scripts/bench/RESULTS.md``)."""
 
-UNTAGGED = "line(s) have no tag, but this model was trained with tags: set tag ({tags})"
-"""What is logged after the number of ``Translator.untagged`` lines."""
-
 
 class _Part(NamedTuple):
     """A line, or a part of one that is longer than ``max_source_tokens``."""
@@ -53,7 +50,6 @@ class Translator:
         tokenizer: The vocabulary of the engine's model.
         normalizer: Normalisation of the model's training text, applied to the lines too.
         config: Search settings of the engine.
-        needs_tag: Whether all lines of its training had tags.
     """
 
     def __init__(
@@ -62,12 +58,9 @@ class Translator:
         tokenizer: Tokenizer,
         normalizer: Normalizer,
         config: DecodeConfig,
-        *,
-        needs_tag: bool = False,
     ):
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
-        self._needs_tag = needs_tag
         self._max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
         self.cut_lines = 0
         """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
@@ -125,7 +118,6 @@ class Translator:
             request.tokenizer,
             Normalizer.of(request.trained.data),
             request.config,
-            needs_tag=all(source.tag for source in request.trained.data.train),
         )
 
     @classmethod
@@ -164,13 +156,6 @@ class Translator:
         tags = self.tokenizer.tags
         check_tag(tag, tags)
         return [line if split_tag(line, tags)[0] else add_tag(tag, line) for line in lines]
-
-    def untagged(self, lines: Sequence[str]) -> list[int]:
-        """Indices of lines with text but without a tag, if all lines of the training had tags."""
-        if not (self._needs_tag and self.tokenizer.tags):  # a converted model names no sources
-            return []
-        parts = map(self.split_tag, lines)
-        return [i for i, (tag, text) in enumerate(parts) if not tag and text.strip()]
 
     def split_tag(self, line: str) -> tuple[str, str]:
         """The tag of a line, or "", and its text."""

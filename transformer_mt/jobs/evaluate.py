@@ -15,9 +15,9 @@ from transformer_mt.config.languages import language_name
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.tags import tag_names
+from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import UNTAGGED, Translator
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import (
     Evaluation,
@@ -132,8 +132,8 @@ def _test_set(
         return test
     assert test.source is not None
     source, tags = translator.with_tag(test.source, job.tag), translator.tokenizer.tags
-    if untagged := translator.untagged(source):
-        log.warning(f"{len(untagged):,} {UNTAGGED.format(tags=tag_names(tags))}")
+    if lines := untagged(source, data, tags):
+        log.warning(f"{len(lines):,} {UNTAGGED.format(tags=tag_names(tags))}")
     languages = {} if job.tgt_lang or job.langs else data.tags
     return replace(test, source=source, tags=tags, languages=languages)
 

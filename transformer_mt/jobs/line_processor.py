@@ -14,9 +14,9 @@ from typing import Any
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, read_lines
-from transformer_mt.data.text.tags import check_tag, tag_names
+from transformer_mt.data.text.tags import UNTAGGED, check_tag, tag_names, untagged
 from transformer_mt.decode.engines.request import EngineRequest
-from transformer_mt.decode.translator import UNTAGGED, Translator
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Document, LineTranslator, Translation
 from transformer_mt.registries import MARKUP, SENTENCES
@@ -178,9 +178,9 @@ class LineProcessor:
                 stats.add("several", number)
         translator, tagged = self._translator, lines
         cut_before, short_before = translator.cut_lines, translator.short_translations
-        if self._request.tokenizer.tags:
+        if tags := self._request.tokenizer.tags:
             tagged = translator.with_tag(lines, self._job.tag)
-            for i in translator.untagged(tagged):
+            for i in untagged(tagged, self._request.trained.data, tags):
                 stats.add("untagged", first_line + i)
         output = bytearray()
         found = self._translate(tagged)

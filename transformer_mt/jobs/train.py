@@ -18,6 +18,7 @@ from transformer_mt.data.cleaning.cleaner import report_table
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.encode import REPORT
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
+from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
 from transformer_mt.distributed import current_rank, is_launched
 from transformer_mt.distributed.torchrun import record, torchrun
 from transformer_mt.distributed.world import World, join, pick_device, warn_about_gpu
@@ -254,6 +255,11 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
             "the validation set has no spaces between words, which BLEU relies on: set "
             "train.best_by=chrf, or correct data.tgt_lang"
         )
+    for part, pairs in {"valid": data.valid, "test": data.test}.items():
+        tags = data.tokenizer.tags
+        if lines := untagged((pair.src for pair in pairs), job.data, tags):
+            message = UNTAGGED.format(tags=tag_names(tags))
+            warnings.append(f"data.{part}: {len(lines):,} {message}")
     if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
         warnings.append(text)
     for message in warnings:

@@ -178,7 +178,7 @@ def test_lines_without_a_tag_are_reported(model: Path, scores: Json) -> None:
     reserve_tag(model, "<2de>")
     change_data(model, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
     _, err = scores(model=str(model), metrics=["chrf"], engine="torch")
-    line = "4 line(s) have no tag, but this model was trained with tags: set tag (<2de>)"
+    line = "4 line(s) have no tag, but this model is trained with tags: set tag (<2de>)"
     assert err.splitlines()[0] == f"mt-eval: {line}"
     _, err = scores(model=str(model), metrics=["chrf"], engine="torch", tag="<2de>")
     assert "no tag" not in err

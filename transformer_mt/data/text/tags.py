@@ -14,6 +14,8 @@ from transformer_mt.errors import InputError, printable
 
 _SHOWN = 12
 """Number of tags that a message names."""
+UNTAGGED = "line(s) have no tag, but this model is trained with tags: set tag ({tags})"
+"""What is logged after the number of ``untagged`` lines."""
 
 
 def split_tag(line: str, tags: Collection[str]) -> tuple[str, str]:
@@ -35,6 +37,14 @@ def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[
     for i, line in enumerate(lines):
         groups.setdefault(split_tag(line, tags)[0], []).append(i)
     return groups
+
+
+def untagged(lines: Iterable[str], data: DataConfig, tags: Collection[str]) -> list[int]:
+    """Indices of lines with text but without a tag, if all training sources have tags."""
+    if not (tags and all(source.tag for source in data.train)):  # a converted model names no source
+        return []
+    parts = (split_tag(line, tags) for line in lines)
+    return [i for i, (tag, text) in enumerate(parts) if not tag and text.strip()]
 
 
 def missing_tags(data: DataConfig, vocabulary: Container[str] = ()) -> list[str]:
