@@ -45,8 +45,7 @@ def train(job: "TrainJob") -> None:
     from transformer_mt.jobs.train import num_processes, train, train_by_torchrun
 
     if (processes := num_processes(job)) > 1:  # the first of which prints the scores
-        command = ["-m", "transformer_mt.cli", "train", *sys.argv[1:]]
-        train_by_torchrun(job, processes, command)
+        train_by_torchrun(job, processes, ["-m", "transformer_mt.cli", "train", *sys.argv[1:]])
         return
     result = train(job)
     for name, path in result.prepared.items():

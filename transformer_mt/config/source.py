@@ -140,8 +140,7 @@ class SourceConfig:
     @property
     def kind(self) -> str:
         """A key of ``SOURCE_FIELDS``."""
-        given = vars(self)
-        kinds = [kind for kind in SOURCE_FIELDS if any(map(given.get, kind.split("+")))]
+        kinds = [kind for kind in SOURCE_FIELDS if any(map(vars(self).get, kind.split("+")))]
         require(
             len(kinds) == 1,
             f"a data source needs exactly one of {', '.join(SOURCE_FIELDS)}; "

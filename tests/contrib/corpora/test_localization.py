@@ -70,7 +70,8 @@ def test_unfinished_messages_are_counted(tmp_path: Path, caplog: pytest.LogCaptu
     text = (
         'msgid "a"\nmsgstr "ä"\n\n#, fuzzy\nmsgid "b"\nmsgstr "x"\n\nmsgid "c"\nmsgstr ""\n\n'
         'msgctxt "menu"\nmsgid "a"\nmsgstr "ae"\n\n'
-        'msgid "d"\nmsgid_plural "ds"\nmsgstr[0] "d"\nmsgstr[1] ""\n\n#~ msgid "e"\n#~ msgstr "e"\n'
+        'msgid "d"\nmsgid_plural "ds"\nmsgstr[0] "d"\nmsgstr[1] ""\n\n'
+        '#~ msgid "e"\n#~ msgstr "e"\n\n#~ msgid "f"\n#~ msgid_plural "fs"\n#~ msgstr[0] "f"\n'
     )
     caplog.set_level("INFO")
     assert read(write(tmp_path / "a.po", "\ufeff" + HEADER + text)) == [("a", "ä"), ("a", "ae")]
@@ -164,6 +165,7 @@ def test_a_file_that_po2xliff_wrote() -> None:
     ("name", "content", "message"),
     [
         ("a.po", 'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
+        ("a.po", HEADER + 'msgid "a"\nmsgstr "\n\nmsgid "b"\nmsgstr ""', "line 8: close the quote"),
         ("a.po", b'msgid "a"\nmsgstr "\xe4"', "not valid UTF-8: convert it with msgconv"),
         ("a.po", HEADER.replace("n != 1", "x !"), "invalid token in plural form: x"),
         ("a.po", HEADER, "has no pairs"),

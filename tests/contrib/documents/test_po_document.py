@@ -121,6 +121,7 @@ def test_new_translations_are_fuzzy_unless_the_job_says_otherwise() -> None:
     ("content", "message"),
     [
         (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
+        (b'msgid "a"\r\nmsgstr ""\r\n"a\\"\r\n', "^line 3: close the quote$"),
         (b"\xff", r"not valid UTF-8 \(byte 0xFF at position 1\): convert it"),
         (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it with msgconv"),
         (HEADER.replace(": de", ": fr").encode(), "Language is fr, but the model translates to de"),

@@ -253,8 +253,7 @@ def test_pieces_that_the_vocabulary_lacks_act_as_unk(tmp_path: Path) -> None:
     folder = tmp_path / "opus"
     lacking = ("▁ga", "▁abd", "d", "B")
     model = write(folder, lacking=lacking)
-    tokenizer = ModelFolder(folder).tokenizer
-    assert {*tokenizer.vocabulary[-4:]} == {*lacking}
+    assert {*ModelFolder(folder).tokenizer.vocabulary[-4:]} == {*lacking}
     assert largest_difference(folder, model) < 1e-4
     expected = their_translations(folder, model, SOURCE[:20], 1)
     translator = Translator.load(folder, engine="torch", beam_size=1, length_penalty=0.0)

@@ -19,6 +19,8 @@ from transformer_mt.protocols import Pair, ReadBlocks
 
 _PLURAL = re.compile(r"\bplural\s*=\s*([^;]+)")
 """The expression that numbers the plural forms, in the header of a PO file."""
+_UNCLOSED = re.compile(r'^\s*(?:msg\S+\s+)?"(?:[^"\\\n]|\\.)*$', re.MULTILINE)
+"""A line of a PO file whose quote is not closed; polib would cut off its last character."""
 _UNFINISHED = re.compile("initial|new|needs-.*")
 """States of a translation in XLIFF."""
 _CODE = {"bpt", "ept", "it", "ph", "x", "bx", "ex"}
@@ -39,19 +41,19 @@ def read_po(
         text = b"".join(read_blocks(path)).decode("utf-8-sig")
         messages = polib.pofile(f"{text}\n")  # with which it is no path
         plural = _PLURAL.search(messages.metadata.get("Plural-Forms", ""))
+        if unclosed := _UNCLOSED.search(text):
+            raise ValueError(f"line {len(text[: unclosed.end()].splitlines())}: close the quote")
         form_for_one = gettext.c2py(plural[1])(1) if plural else 0
     except UnicodeDecodeError:
         raise InputError(f"{path}: not valid UTF-8: convert it with msgconv -t UTF-8") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
-    for message in messages:
-        forms, is_finished = message.msgstr_plural, message.translated()
-        if not forms and not message.obsolete:
-            pairs.append((message.msgid, message.msgstr * is_finished))
+    for message in (each for each in messages if not each.obsolete):
+        forms = message.msgstr_plural or {form_for_one: message.msgstr}
         for form, translation in forms.items():
-            is_singular = form == form_for_one and len(forms) > 1
-            text = message.msgid if is_singular else message.msgid_plural
-            pairs.append((text, translation * is_finished))
+            is_plural = message.msgid_plural and (form != form_for_one or len(forms) == 1)
+            text = message.msgid_plural if is_plural else message.msgid
+            pairs.append((text, translation * message.translated()))
     languages = None, messages.metadata.get("Language")
     yield from _finished(path, pairs, _is_reversed(path, languages, (src_lang, tgt_lang)))
 

@@ -124,8 +124,7 @@ class MarkupDocument(ABC):
         text, failed = self.translated(translations)
         warnings = list_places(UNPLACED, self._unplaced, self.place)
         warnings += list_places(FAILED, failed, lambda unit: f"line {self.line_number(unit.start)}")
-        number = len(self.units) - len(failed)
-        return TranslatedDocument(text.encode(), number, warnings)
+        return TranslatedDocument(text.encode(), len(self.units) - len(failed), warnings)
 
     def add_text(self, raw: str) -> Piece:
         """Adds the parts of a text; the spaces at its ends do not belong to the piece."""

@@ -177,6 +177,5 @@ class _Parser(HTMLParser):
 
     def add(self, kind: str, name: str = "", attrs: Sequence[tuple[str, str | None]] = ()) -> None:
         """Adds a token that starts where the parser is."""
-        attributes = {key: value or "" for key, value in attrs}
-        self.tokens.append(Token(kind, name, attributes, ""))
+        self.tokens.append(Token(kind, name, {key: value or "" for key, value in attrs}, ""))
         self.positions.append(self.getpos())

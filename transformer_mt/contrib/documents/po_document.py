@@ -18,6 +18,8 @@ _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 """A line of a message that has a letter, without the spaces around it."""
 _MESSAGE = re.compile(r'\A.*^[ \t]*(?:msgstr|").*?(?=\s*?$)', re.DOTALL | re.MULTILINE)
 """A message with the comments before it, to the end of its last line."""
+_UNCLOSED = re.compile(r'^\s*(?:msg\S+\s+)?"(?:[^"\\\n]|\\.)*$', re.MULTILINE)
+"""A line whose quote is not closed; polib would cut off its last character."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
 
 
@@ -46,6 +48,8 @@ class PoDocument:
             messages = polib.pofile(f"{text}\n")  # with which it is no path
         except OSError as error:
             raise InputError(str(error)) from None
+        if unclosed := _UNCLOSED.search(text):
+            raise InputError(f"line {len(text[: unclosed.end()].splitlines())}: close the quote")
         header = messages.metadata
         charset = header.get("Content-Type", "").rpartition("charset=")[2]
         if charset.lower() not in ("", "charset", "utf-8", "utf8"):  # CHARSET: of a template
@@ -61,8 +65,7 @@ class PoDocument:
             texts = _open_texts(message, int(match[1]) if match else 2)
             forms = {form: _LINE.split(text) for form, text in texts.items()}
             self._open += [(number, message, forms)] if forms else []
-        texts_parts = [parts for *_, forms in self._open for parts in forms.values()]
-        return [line for parts in texts_parts for line in parts[1::2]]
+        return [each for *_, forms in self._open for part in forms.values() for each in part[1::2]]
 
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
         """The file with translations of its messages, fuzzy or not as the job says."""

@@ -150,8 +150,7 @@ def _render(
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)
         yield from left
-        glued = start < end and words[start].glued
-        yield _Span(child.text, child.spaces, "opening", glued)
+        yield _Span(child.text, child.spaces, "opening", start < end and words[start].glued)
         yield from content
         yield _Span(child.closing.text, child.closing.spaces, "closing")
         yield from right
@@ -211,8 +210,7 @@ def _place_children(
             longest[i] = run
     placed = []
     for i, tag in enumerate(parent.children):
-        fills_parent = (tag.start, tag.end) == (parent.start, parent.end)
-        if fills_parent and child_of.get(tag.start) == i:
+        if (tag.start, tag.end) == (parent.start, parent.end) and child_of.get(tag.start) == i:
             longest[i] = range(lo, hi)
         if i in longest:
             placed.append((longest[i].start, longest[i].stop, tag))

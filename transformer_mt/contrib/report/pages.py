@@ -99,8 +99,7 @@ def changes(old: str, new: str) -> list[Change]:
     """Word-by-word difference of two texts, from left to right."""
     before, after = old.split(), new.split()
     result = []
-    matcher = SequenceMatcher(None, before, after, autojunk=False)
-    for kind, i, j, k, m in matcher.get_opcodes():
+    for kind, i, j, k, m in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind == "equal":
             result.append(Change("same", " ".join(after[k:m])))
             continue

@@ -137,8 +137,7 @@ def test_collate_packs_buckets_and_shifts_targets_right(monkeypatch: pytest.Monk
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=40), st.data())
 def test_equal_chunks_differ_by_less_than_a_pair(lengths: list[int], data: st.DataObject) -> None:
     num_chunks = data.draw(st.integers(1, len(lengths)))
-    row = np.array(lengths, np.uint8)
-    boundaries = equal_chunk_boundaries(row, num_chunks).tolist()
+    boundaries = equal_chunk_boundaries(np.array(lengths, np.uint8), num_chunks).tolist()
     assert len(boundaries) == num_chunks + 1
     assert (boundaries[0], boundaries[-1]) == (0, len(lengths))
     assert all(a < b for a, b in pairwise(boundaries))
