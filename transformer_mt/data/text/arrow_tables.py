@@ -66,8 +66,8 @@ def _load_dataset(source: SourceConfig) -> "datasets.Dataset":
         generating = isinstance(error, datasets.exceptions.DatasetGenerationError)
         reason = first_line(error.__cause__ if generating and error.__cause__ else error)
         raise InputError(
-            f"cannot load {source} ({reason}): check the connection and the names, or use local "
-            "data: data=files, or hub: /path/to/a/downloaded/folder"
+            f"cannot load {source} ({reason}): check the connection and the names, or read a "
+            "downloaded copy: data.mirror=FOLDER reads the folder FOLDER/ORG/NAME"
         ) from error
 
 
