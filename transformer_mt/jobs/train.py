@@ -217,7 +217,7 @@ def _log_start(
     job: TrainJob, data: Prepared, trainer: Trainer, parameters: int, world: World
 ) -> None:
     """Logs the sizes of model and run, and what training starts from."""
-    batches, last_step = trainer.batches, trainer.criteria.last_step
+    batches, max_steps = trainer.batches, job.train.max_steps
     layers = f"{job.model.num_encoder_layers} + {job.model.num_decoder_layers} layers"
     vocabulary = f"{trainer.model.vocab_size:,}"
     text = "model: %s parameters, %s, d_model %d, vocabulary %s"
@@ -225,18 +225,18 @@ def _log_start(
     log.info(
         "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, in %s%s",
         f"{len(data.train):,}",
-        f"{batches.steps_per_epoch:,}",
-        f"{last_step:,}",
+        f"{batches.plan.steps_per_epoch:,}",
+        f"{max_steps:,}",
         world.size,
         "CPU" if world.device.type == "cpu" else "GPU",
         trainer.precision,
         ", compiled" if batches.buffer_shape else "",
     )
-    if last_step < job.schedule.warmup_steps:
+    if max_steps < job.schedule.warmup_steps:
         log.warning(
             "warning: the run ends after %s updates, in its warm-up of %s, so the learning rate "
             "does not reach its peak: lower schedule.warmup_steps, or raise the limit of the run",
-            f"{last_step:,}",
+            f"{max_steps:,}",
             f"{job.schedule.warmup_steps:,}",
         )
     if trainer.state.step:

@@ -44,12 +44,12 @@ class Monitor:
         trackers: Trackers | None = None,
         is_main: bool = True,
     ):
-        self._max_steps = criteria.last_step
+        self._max_steps = criteria.max_steps
         self._deadline = time.perf_counter() + criteria.max_seconds - state.seconds
         self._metrics = MetricsLog(run_dir, state) if is_main else None
         self._trackers = trackers or Trackers()
         self.bar = tqdm(
-            total=criteria.last_step,
+            total=criteria.max_steps,
             initial=state.step,
             disable=not is_main or not sys.stderr.isatty(),
             dynamic_ncols=True,

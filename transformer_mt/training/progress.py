@@ -88,20 +88,20 @@ class StoppingCriteria:
         config: Limits and intervals.
 
     Attributes:
-        last_step: Maximum number of updates of the run.
+        max_steps: Maximum number of updates of the run.
         max_seconds: Maximum time of training and validations.
     """
 
     def __init__(self, config: TrainConfig):
         self._config = config
-        self.last_step = config.max_steps
+        self.max_steps = config.max_steps
         self.max_seconds = math.inf if config.max_hours is None else config.max_hours * 3600
 
     def interval(self, state: TrainingState) -> int:
         """Number of the checkpoint interval that a state is in, counted from 0."""
         if self._config.checkpoint_every:
             return state.step // self._config.checkpoint_every
-        progress = max(state.step / self.last_step, state.seconds / self.max_seconds)
+        progress = max(state.step / self.max_steps, state.seconds / self.max_seconds)
         return int(progress / _CHECKPOINT_SHARE + 1e-9)  # 0.045 / 0.015 is less than 3
 
     def expected_steps(self, state: TrainingState) -> float:
@@ -110,13 +110,13 @@ class StoppingCriteria:
         So a schedule that ends with the run follows the larger share of updates and time used.
         """
         if state.seconds == 0:
-            return self.last_step
-        return min(self.last_step, state.step * self.max_seconds / state.seconds)
+            return self.max_steps
+        return min(self.max_steps, state.step * self.max_seconds / state.seconds)
 
     def stops(self, state: TrainingState) -> str | None:
         """Why no update follows, with the setting; None if one does. A validation may follow."""
         config = self._config
-        if state.step >= self.last_step:
+        if state.step >= self.max_steps:
             return f"reached train.max_steps={config.max_steps}"
         if state.seconds >= self.max_seconds:
             return f"reached train.max_hours={config.max_hours}"

@@ -128,7 +128,7 @@ class Trainer:
         """
         job, state, world = self._job, self.state, self._world
         self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
-        remaining = range(state.step + 1, self.criteria.last_step + 1)
+        remaining = range(state.step + 1, job.train.max_steps + 1)
         batches = prefetch(self.batches.read(remaining))
         try:
             with Signals(world.size > 1) as signals:
@@ -188,8 +188,8 @@ class Trainer:
         self.state.metrics = None
         parts = np.random.SeedSequence((job.train.seed, step, self._world.rank))
         seed = int(parts.generate_state(1, np.uint64)[0])
-        last_step = self.criteria.expected_steps(self.state)
-        self._lr = self._schedule(step, job.schedule, job.model.d_model, last_step)
+        max_steps = self.criteria.expected_steps(self.state)
+        self._lr = self._schedule(step, job.schedule, job.model.d_model, max_steps)
         result = self._train_step(self._micro_batches, num_targets, self._lr, seed)
         self._micro_batches = []  # if memory is exhausted later, it is not by this update
         self._sums.add(result, num_targets)

@@ -11,7 +11,7 @@ from transformer_mt.training.progress import StoppingCriteria, TrainingState
 
 def first_of_intervals(criteria: StoppingCriteria) -> list[int]:
     """The steps of a run whose checkpoints may be averaged."""
-    steps = range(criteria.last_step + 1)
+    steps = range(criteria.max_steps + 1)
     intervals = [criteria.interval(TrainingState(step=step)) for step in steps]
     return [step for step in steps[1:] if intervals[step] > intervals[step - 1]]
 

@@ -40,7 +40,6 @@ class BatchIterator:
 
     Attributes:
         plan: The pairs of each update over all ranks; updates are counted from 0.
-        steps_per_epoch: Number of updates in an epoch, the same for every epoch.
         buffer_shape: Shape of every batch, with ``fixed_shape``.
     """
 
@@ -56,7 +55,6 @@ class BatchIterator:
             self.plan = BatchPlan(train.sample, job.train.batch_tokens, job.train.seed, weights)
         else:
             self.plan = ShardedPlan(train, job.train.batch_tokens, job.train.seed, weights)
-        self.steps_per_epoch = self.plan.steps_per_epoch
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
             shard = self.plan if isinstance(self.plan, BatchPlan) else self.plan.first_shard()
