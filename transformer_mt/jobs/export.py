@@ -32,8 +32,8 @@ def export(job: ExportJob) -> Path:
             missing.
     """
     model, output = locate(job.model), files.expand_user(job.output)
-    folder, target = model.resolve(), output.resolve()
-    if target.is_relative_to(folder) or folder.is_relative_to(target):
+    original, target = model.resolve(), output.resolve()
+    if target.is_relative_to(original) or original.is_relative_to(target):
         raise InputError(
             f"output={output} overlaps the model folder {model}: choose a folder outside it"
         )
