@@ -86,9 +86,7 @@ class Trainer:
             job, data.tokenizer, data.train.sample, device, resuming=self.checkpoints.is_resuming
         )
         self.precision, compiled = agreed_precision(job, world)
-        # Tokens of either side in one forward pass: at most, and approximately in training.
         self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
-        self._micro_batch_tokens = min(self._max_tokens, config.batch_tokens // world.size)
         self.batches = BatchIterator(job, data.train, self._max_tokens, compiled, world)
         if shape := self.batches.buffer_shape:
             # Once: a table of positions of another size would recompile the step.
@@ -293,7 +291,9 @@ class Trainer:
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
             loss = LossModule(model, self._job.train.label_smoothing, self.precision)
-            losses = validation_loss(loss, self._valid, self._micro_batch_tokens, self._world)
+            # Batches of about the size of those in training.
+            max_tokens = min(self._max_tokens, self._job.train.batch_tokens // self._world.size)
+            losses = validation_loss(loss, self._valid, max_tokens, self._world)
             if not math.isfinite(losses["loss"]):
                 what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
