@@ -26,7 +26,7 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     """Explains why a configuration could not be composed, from the exception of a library."""
     if isinstance(error, OverrideParseException):
         if "=" not in error.override:
-            return f"{error.override!r} is not KEY=VALUE, such as input=FILE or model=FOLDER"
+            return f"{error.override!r} is not KEY=VALUE: see the examples of --help"
         return (
             f"cannot parse {error.override!r}: write KEY=VALUE with matching brackets, and quotes "
             "around a value with characters other than letters, digits, / . - _: "

@@ -49,7 +49,7 @@ BAD_USAGE = {
     "data.train=[{tsv: a}]": ["data.valid and data.test would be WMT14's", "data=files"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],
     "train.trackers=[a=b]": ["'train.trackers=[a=b]'", "quotes"],
-    "in.en": ["'in.en'", "KEY=VALUE"],
+    "in.en": ["'in.en'", "KEY=VALUE", "--help"],
     "--max-tokens=5": ["--max-tokens=5", "data.cleaning.max_tokens=VALUE"],
     "--experimental-rerun=a.pickle": ["--experimental-rerun"],  # it would unpickle the file
     "--config-dir=/nowhere": ["/nowhere"],
