@@ -41,8 +41,8 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
     """Drop pairs with a smaller share of letters in the script of their language. 0 to 1; null: not
     checked."""
     min_language_probability: float | None = number(None, at_least=0, at_most=1)
-    """Drop pairs with a side that is less probably in its language. 0 to 1; null: not checked.
-    Needs the extra ``langid``."""
+    """Drop pairs with a side that is in its language with a lower probability. 0 to 1; null: not
+    checked. Needs the extra ``langid``."""
     drop_held_out: bool = False
     """Drop pairs whose source or target is in the validation or test set. Case, spaces and
     punctuation are ignored."""

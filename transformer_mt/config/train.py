@@ -69,14 +69,14 @@ class TrainConfig(Checked, prefix="train."):
     update of its own."""
     max_tokens_per_device: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum tokens per forward pass and device, of either side, to limit memory. null: 8192 on a
-    CPU; on a GPU, as many as its memory holds. It changes no batch; dropout masks differ, as they
-    do on another number of devices."""
+    CPU; on a GPU, as many as its memory holds. Updates have the same pairs, but other dropout
+    masks, as with another number of devices."""
     max_steps: int = number(100000, at_least=1)
     """Stop after this many updates (§5.2)."""
     max_hours: float | None = number(None, above=0)
     """Stop after this many hours of training and validation. null: no limit. The time before an
     interruption counts; the last validations and the test set do not. ``schedule=linear`` reaches
-    its end by then."""
+    zero by then."""
     patience: int | None = number(None, at_least=1)
     """Stop after this many validations without improvement of ``best_by``. null: no limit."""
     best_by: str = one_of(VALIDATION_METRICS, "nll")

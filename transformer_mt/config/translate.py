@@ -105,7 +105,7 @@ class TranslateJob(Checked):
     documents only."""
     fuzzy: bool = True
     """Mark new translations of a PO file as fuzzy. gettext leaves fuzzy ones out until somebody
-    has reviewed them; ``false`` releases them unreviewed, without a run of ``msgattrib``."""
+    has reviewed them; ``false`` releases them unreviewed."""
     markup: str = one_of("text", "keep")
     """Translate markup like any other text, or keep tags, placeholders and addresses as they
     are."""
