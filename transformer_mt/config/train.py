@@ -121,6 +121,10 @@ class DistributedConfig(Checked, prefix="distributed."):
     GPU, or one on the CPU. If you start torchrun yourself, its options decide."""
 
 
+CARD_NAME = re.compile(r"([\w.-]+/)?[\w.-]+")
+"""``card.name``: ``NAME`` or ``ORG/NAME``."""
+
+
 @dataclass(kw_only=True, frozen=True)
 class CardConfig:
     """Model card: ``README.md`` of the run folder, for publishing it."""
@@ -133,7 +137,7 @@ class CardConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.name is None or bool(re.fullmatch(r"([\w.-]+/)?[\w.-]+", self.name)),
+            self.name is None or bool(CARD_NAME.fullmatch(self.name)),
             f"card.name={self.name!r} must be NAME or ORG/NAME, of letters, digits, and any of -_.",
         )
         require(

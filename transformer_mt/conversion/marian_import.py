@@ -9,7 +9,6 @@ The layers are the same, so the import is exact; only dimensions and pieces are 
 * Ids are places in the SentencePiece models (``marian_vocabulary``).
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import LANGUAGE_CODE
 from transformer_mt.config.data import DataConfig
-from transformer_mt.config.train import CardConfig, TrainConfig
+from transformer_mt.config.train import CARD_NAME, CardConfig, TrainConfig
 from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.conversion.marian_weights import convert, read_weights
 from transformer_mt.conversion.transformers_model import LAYER_NORM_EPS
@@ -140,7 +139,7 @@ def _job(
             length_penalty=round(max(_number(search, "length_penalty", 1), 0) / 0.8, 6),
             max_source_tokens=int(max(longest_source - 1, 1)),
         ),
-        card=CardConfig(name=name if re.fullmatch(r"([\w.-]+/)?[\w.-]+", name) else None),
+        card=CardConfig(name=name if CARD_NAME.fullmatch(name) else None),
     )
 
 
