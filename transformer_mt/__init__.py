@@ -42,6 +42,7 @@ _MODULES = {
     "translate": "jobs.translate",
 }
 __all__ = ["__version__", *_MODULES]
+__dir__ = __all__.copy  # interpreters complete names that are not loaded yet
 
 
 def __getattr__(name: str) -> Any:

@@ -20,8 +20,7 @@ class ExportJob(Checked):
     folder that optimum converts to ONNX for transformers.js. ``hub``: the files that a translation
     needs and a model card, to upload to the Hugging Face Hub."""
     step: int | None = None
-    """Export the checkpoint of this update, also while the training is running. null: the final
-    model."""
+    """Export the checkpoint of this update, also of a running training. null: the final model."""
     output: str = ""
     """Folder to write; required. It must be new or empty."""
     compute_type: str | None = one_of("float32", "bfloat16", "int8", "float16", default=None)

@@ -92,4 +92,5 @@ def test_train_and_evaluate_from_python(tmp_path: Path, capfd: pytest.CaptureFix
 
 
 def test_every_public_name_is_found() -> None:
-    assert all(hasattr(transformer_mt, name) for name in transformer_mt.__all__)
+    assert dir(transformer_mt) == sorted(transformer_mt.__all__)
+    assert all(hasattr(transformer_mt, name) for name in dir(transformer_mt))
