@@ -50,7 +50,7 @@ EXCEL = "\ufeff" + LIBREOFFICE.replace("\n", "\r\n")
 """Excel also writes a byte order mark and carriage returns."""
 
 
-@pytest.mark.parametrize("text", [LIBREOFFICE, GNUMERIC, EXCEL])
+@pytest.mark.parametrize("text", [LIBREOFFICE, GNUMERIC, EXCEL, f"\ufeffsep=;\n{LIBREOFFICE}"])
 def test_files_of_spreadsheets(tmp_path: Path, text: str) -> None:
     expected = [
         ('He said "no". Then; he left, gladly.', "Er sagte »nein«, dann ging er."),

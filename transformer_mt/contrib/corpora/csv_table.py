@@ -24,7 +24,7 @@ def read_csv(
         header = next(lines)
         separator = max(",;\t", key=header.count)
         rows = csv.reader(chain([header], lines), delimiter=separator, strict=True)
-        names = next(rows)
+        names = next(row for row in rows if row[:1] != ["sep="])  # which Excel reads
         for column in (columns := source.columns(src_lang, tgt_lang)):
             if names.count(column) != 1:
                 raise InputError(

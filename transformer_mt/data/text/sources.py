@@ -115,7 +115,7 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -
                 continue
             record, where = json.loads(line), str(place)
             if not isinstance(record, dict):
-                raise InputError(f"{where}: not a JSON object but {type_name(record)}")
+                raise ValueError(f"not a JSON object but {type_name(record)}")
             if isinstance(nested := record.get("translation"), dict):
                 record |= {f"translation.{key}": value for key, value in nested.items()}
             src, tgt = (find_column(column, record, where) for column in columns)
