@@ -15,7 +15,7 @@ ENGINES: Registry = {
 }
 """``engine``: functions that build an ``Engine`` from an ``EngineRequest``."""
 
-PAIR_NOISE = "transformer_mt.contrib.robustness.noise:STANDARD"
+PAIR_NOISE = "transformer_mt.contrib.robustness.noise:some_noise"
 """``data.augment=standard``: a ``protocols.PairNoise``."""
 
 TRACKERS: Registry = {

@@ -24,7 +24,7 @@ from transformer_mt.contrib.robustness.noise_scores import (
     CLEAN,
     evaluate_robustness,
     main,
-    noisy_texts,
+    noisy_text,
     to_text,
 )
 from transformer_mt.data.text.normalization import Normalizer
@@ -41,15 +41,12 @@ def test_tags_and_unknown_tags() -> None:
     source = ["<2de> a man .", "<2de>a man .", "<2fr> a man .", "", "<2de>"]
     references = {"a": source, "b": ["ein Mann.", *source[1:]]}
     test = TestSet(references=references, source=source, tags={"<2de>", ">>fra<<"})
-    texts = noisy_texts(test.split_source(), references)
-    assert [*texts] == [CLEAN, *NOISES]
-    assert texts[CLEAN].references == references
-    assert texts["upper_case"].references["b"][:2] == ["EIN MANN.", "<2DE>A MAN ."]
-    assert texts["typing_errors"].references == references
-    sources = {name: noisy.source for name, noisy in texts.items()}
-    assert sources[CLEAN][1] == "<2de> a man ."
-    assert sources["upper_case"][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
-    for lines in sources.values():
+    texts = {name: noisy_text(test.split_source(), references, NOISES[name]) for name in NOISES}
+    assert texts["upper_case"][1]["b"][:2] == ["EIN MANN.", "<2DE>A MAN ."]
+    assert texts["typing_errors"][1] == references
+    sources = [source for source, _ in texts.values()]
+    assert texts["upper_case"][0][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
+    for lines in sources:
         assert len(lines) == len(source)
         assert all(line.startswith("<2de> ") for line in (lines[0], lines[1], lines[4]))
         assert lines[3] == ""
@@ -57,9 +54,10 @@ def test_tags_and_unknown_tags() -> None:
 
 def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
     references = {"a": ["Ja.", "Ja.", "Ja"], "b": ["Gut!", "Gut", "Gut."]}
-    noisy = noisy_texts([("", "Yes.")] * 3, references)["no_final_punctuation"]
-    assert noisy.source == ["Yes", "Yes.", "Yes."]
-    assert noisy.references == {"a": ["Ja", "Ja.", "Ja"], "b": ["Gut", "Gut", "Gut."]}
+    noise = NOISES["no_final_punctuation"]
+    source, noisy = noisy_text([("", "Yes.")] * 3, references, noise)
+    assert source == ["Yes", "Yes.", "Yes."]
+    assert noisy == {"a": ["Ja", "Ja.", "Ja"], "b": ["Gut", "Gut", "Gut."]}
 
 
 def test_scores_are_those_of_each_noisy_source(model: Path) -> None:
@@ -110,18 +108,15 @@ def test_what_the_table_does_not_show_is_refused(
         evaluate_robustness(EvaluateJob(**{"model": str(model), **settings}))
 
 
-def test_the_lines_of_each_tag_are_counted(model: Path, tmp_path: Path) -> None:
+def test_the_lines_of_each_tag_are_scored_apart(model: Path, tmp_path: Path) -> None:
     reserve_tag(model, "<2en>")
     lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
     source, reference = write_lines(tmp_path / "tagged", lines), str(tmp_path / "ref")
     job = EvaluateJob(model=str(model), source=source, references=[reference], device="cpu")
     found = evaluate_robustness(job)
-    assert [result.noise for result in found] == ["clean", *NOISES] * 2
-    counts = {
-        result.scores[0].tag: (result.changed, result.scores[0].segments)
-        for result in found
-        if result.noise == "upper_case"
-    }
-    assert counts == {"<2en>": (2, 3), "": (1, 1)}
-    noisy = found[1 : 1 + len(NOISES)]
-    assert all(score.difference is not None for result in noisy for score in result.scores)
+    counts = {result.noise: result.changed for result in found}
+    assert counts["upper_case"] == 3
+    for result in found:
+        parts = [(score.label, score.segments) for score in result.scores]
+        assert parts == [("BLEU <2en>", 3), ("chrF2 <2en>", 3), ("BLEU", 1), ("chrF2", 1)]
+        assert all((score.difference is None) == (result.noise == CLEAN) for score in result.scores)

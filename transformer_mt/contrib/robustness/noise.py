@@ -9,7 +9,6 @@ translation keeps them; other noise is on the source only.
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -85,32 +84,20 @@ NOISES: dict[str, PairNoise] = {
 """All kinds, in the order in which several are added to one pair."""
 
 
-@dataclass(frozen=True)
-class NoiseMix:
-    """Each kind of noise on some pairs, independently of the others: a ``protocols.PairNoise``.
-
-    Args:
-        rates: Share of the pairs that get a kind, by its name in ``NOISES``; 0 if it is missing.
-    """
-
-    rates: Mapping[str, float]
-
-    def __call__(self, pair: Pair, rng: np.random.Generator) -> Pair:
-        """Draws the kinds that a pair gets, and adds them."""
-        drawn = rng.random(len(NOISES)) < [self.rates.get(name, 0) for name in NOISES]
-        for noise in compress(NOISES.values(), drawn):
-            pair = noise(pair, rng)
-        return pair
+RATES = {
+    # Case as in the training of Firefox's models (OpusTrainer).
+    "upper_case": 0.07,
+    "title_case": 0.05,
+    "no_final_punctuation": 0.2,
+    "typographic_quotes": 0.05,
+    "typing_errors": 0.05,
+}
+"""Share of the pairs that get each kind."""
 
 
-STANDARD = NoiseMix(
-    {
-        # Case as in the training of Firefox's models (OpusTrainer).
-        "upper_case": 0.07,
-        "title_case": 0.05,
-        "no_final_punctuation": 0.2,
-        "typographic_quotes": 0.05,
-        "typing_errors": 0.05,
-    }
-)
-"""``data.augment=standard``: noise on more than a third of the pairs."""
+def some_noise(pair: Pair, rng: np.random.Generator, rates: Mapping[str, float] = RATES) -> Pair:
+    """Each kind on some pairs, independently of the others: ``data.augment=standard``."""
+    drawn = rng.random(len(NOISES)) < [rates.get(name, 0) for name in NOISES]
+    for noise in compress(NOISES.values(), drawn):
+        pair = noise(pair, rng)
+    return pair

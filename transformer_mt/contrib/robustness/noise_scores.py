@@ -6,7 +6,7 @@ python -m transformer_mt.contrib.robustness.noise_scores model=runs/mine
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from operator import ne
 
 import numpy as np
 from tabulate import tabulate
@@ -28,37 +28,29 @@ _SEED = 6
 
 @dataclass(frozen=True)
 class NoiseScores:
-    """Scores of the lines with one tag, or without, under one kind of noise."""
+    """Scores under one kind of noise."""
 
     noise: str
     """A name of ``NOISES``, or ``clean``."""
     changed: int
-    """Number of these source lines that differ from the clean ones."""
+    """Number of source lines that differ from the clean ones."""
     scores: list[Score]
-    """One score for each metric, with its difference from the clean score unless it is that one."""
+    """For each tag and metric, with the difference from the clean score unless it is that one."""
 
 
 def to_text(results: Sequence[NoiseScores]) -> str:
     """A table with the differences to the clean source in brackets, and the signatures."""
-    rows = [
-        [
-            f"{result.noise} {result.scores[0].tag}".strip(),
-            f"{result.changed:,} of\n{result.scores[0].segments:,}",
-            *map(_cell, result.scores),
-        ]
-        for result in results
-    ]
-    headers = ["Source", "lines\nchanged", *(score.name for score in results[0].scores)]
+    rows = [[r.noise, f"{r.changed:,}", *map(_cell, r.scores)] for r in results]
+    scores = results[0].scores
+    headers = ["Source", "lines\nchanged", *(score.label.replace(" ", "\n") for score in scores)]
     lines = [tabulate(rows, headers=headers, tablefmt="fancy_grid", disable_numparse=True)]
-    for result in results:
-        if result.noise == CLEAN:
-            for score in result.scores:
-                lines += [score.label, f"  {score.short_signature}"]
+    for score in scores:
+        lines += [score.label, f"  {score.short_signature}"]
     return "\n".join(lines)
 
 
 def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
-    """Scores the model of a job on its test set as it is and with noise, tag by tag.
+    """Scores the model of a job on its test set as it is and with noise.
 
     Args:
         job: As for ``evaluate``, without ``report`` and ``format``.
@@ -70,59 +62,39 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     job.require_defaults("report", "format", reason="is for mt-eval only")
     job = replace(job, metrics=job.metrics or ["bleu", "chrf"])
     clean = evaluate(job)
-    lines, results = clean.test.split_source(), list[NoiseScores]()
-    texts = noisy_texts(lines, clean.test.references)
-    evaluations = {CLEAN: clean}
-    for name, noisy in texts.items():
-        if name != CLEAN:
-            test = replace(clean.test, source=noisy.source, references=noisy.references)
-            evaluations[name] = evaluate(job, test)
-    for tag in dict.fromkeys(tag for tag, _ in lines):
-        own = [i for i, line in enumerate(lines) if line[0] == tag]
-        for name, evaluation in evaluations.items():
-            changed = sum(texts[name].source[i] != texts[CLEAN].source[i] for i in own)
-            scores = [
-                item if name == CLEAN else replace(item, difference=item.score - before.score)
-                for item, before in zip(
-                    evaluation.systems[0].scores, clean.systems[0].scores, strict=True
-                )
-                if item.tag == tag
-            ]
-            results.append(NoiseScores(name, changed, scores))
+    test, before = clean.test, clean.systems[0].scores
+    results = [NoiseScores(CLEAN, 0, before)]
+    for name, noise in NOISES.items():
+        source, references = noisy_text(test.split_source(), test.references, noise)
+        noisy = evaluate(job, replace(test, source=source, references=references))
+        pairs = zip(noisy.systems[0].scores, before, strict=True)
+        scores = [replace(new, difference=new.score - old.score) for new, old in pairs]
+        results.append(NoiseScores(name, sum(map(ne, source, test.source or ())), scores))
     return results
 
 
-class NoisyText(NamedTuple):
-    """A test set with noise on all lines."""
+def noisy_text(
+    lines: Sequence[tuple[str, str]], references: Mapping[str, Sequence[str]], noise: PairNoise
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Source and references with noise on all lines, the same at every call.
 
-    source: list[str]
-    references: dict[str, list[str]]
-    """References with the noise that a translation keeps, such as case."""
-
-
-def noisy_texts(
-    lines: Sequence[tuple[str, str]], references: Mapping[str, Sequence[str]]
-) -> dict[str, NoisyText]:
-    """The test set as it is and with each kind of noise, the same at every call.
+    References have the noise that a translation keeps, such as case.
 
     Args:
         lines: The tag of each line, which noise never changes, or "", and its text.
         references: The reference translations by the name of their file.
+        noise: What adds it.
     """
-    noises: dict[str, PairNoise] = {CLEAN: lambda pair, rng: pair, **NOISES}
-    texts = {}
-    for name, noise in noises.items():
-        noisy = NoisyText([], {name: [] for name in references})
-        for i, (tag, text) in enumerate(lines):
-            given = [Pair(text, reference[i]) for reference in references.values()]
-            pairs = [noise(pair, np.random.default_rng([_SEED, i])) for pair in given]
-            if any(pair.src == text for pair in pairs):  # it does not suit one of the references
-                pairs = given
-            noisy.source.append(f"{tag} {pairs[0].src}" if tag else pairs[0].src)
-            for pair, reference in zip(pairs, noisy.references.values(), strict=True):
-                reference.append(pair.tgt)
-        texts[name] = noisy
-    return texts
+    source, noisy = list[str](), {name: list[str]() for name in references}
+    for i, (tag, text) in enumerate(lines):
+        given = [Pair(text, reference[i]) for reference in references.values()]
+        pairs = [noise(pair, np.random.default_rng([_SEED, i])) for pair in given]
+        if any(pair.src == text for pair in pairs):  # it does not suit one of the references
+            pairs = given
+        source.append(f"{tag} {pairs[0].src}" if tag else pairs[0].src)
+        for pair, reference in zip(pairs, noisy.values(), strict=True):
+            reference.append(pair.tgt)
+    return source, noisy
 
 
 def _cell(score: Score) -> str:

@@ -1,5 +1,6 @@
 """Copies of the training data, with noise."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,16 +9,16 @@ from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
-from transformer_mt.contrib.robustness.noise import NOISES, NoiseMix
+from transformer_mt.contrib.robustness.noise import NOISES, some_noise
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.encode import Chunk, EncodeChunk
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.protocols import Pair
+from transformer_mt.protocols import Pair, PairNoise
 
 LINES = [f"{line.lower()}." for line in random_lines(400)]
-EVERY = NoiseMix(dict.fromkeys(NOISES, 0.2))
+EVERY = partial(some_noise, rates=dict.fromkeys(NOISES, 0.2))
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def encoder(
     vocabulary: Path,
-    noise: NoiseMix | None,
+    noise: PairNoise | None,
     *,
     seed: int = 1,
     max_tokens: int = 200,
@@ -79,7 +80,7 @@ def test_noise_is_a_function_of_seed_and_pair(vocabulary: Path) -> None:
 
 
 def test_tags_are_not_changed(vocabulary: Path) -> None:
-    task = encoder(vocabulary, NoiseMix({"upper_case": 1.0}))
+    task = encoder(vocabulary, partial(some_noise, rates={"upper_case": 1.0}))
     encoded = encode(task, [f"<2de> {line}" for line in LINES])
     source = encoded.src
     (tag,) = task.tokenizer.tags.values()
@@ -96,7 +97,9 @@ def test_noise_is_added_before_normalisation(vocabulary: Path) -> None:
         ("typographic_quotes", "standard", "rote's Haus."),
         ("upper_case", "standard", "ROTE'S HAUS."),
     ):
-        task = encoder(vocabulary, NoiseMix({noise: 1.0}), normalization=normalization)
+        task = encoder(
+            vocabulary, partial(some_noise, rates={noise: 1.0}), normalization=normalization
+        )
         assert texts(vocabulary, encode(task, ["rote's Haus."]).src) == [expected]
 
 
@@ -105,7 +108,7 @@ def test_a_pair_that_would_be_too_long_stays_as_it_is(tmp_path: Path) -> None:
     small_tokenizer(vocabulary, LINES)  # which spells capitals in bytes
     clean = encode(encoder(vocabulary, None), LINES)
     longest = int(clean.src.lengths.max())
-    noise = NoiseMix({"upper_case": 0.9})
+    noise = partial(some_noise, rates={"upper_case": 0.9})
     noisy = encode(encoder(vocabulary, noise, max_tokens=longest), LINES)
     assert max(noisy.src.lengths.max(), noisy.tgt.lengths.max()) <= longest
     sides = [
