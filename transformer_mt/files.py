@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,14 +105,11 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     Raises:
         InputError: The entry cannot be built or written.
     """
-
-    def log_waiting() -> None:
-        log.info("waiting for another process that writes the same cache entry")
-
+    busy = "waiting for another process that writes the same cache entry"
     try:
         if not entry.exists():
             entry.parent.mkdir(parents=True, exist_ok=True)
-            with locked(entry.with_name(f"{entry.name}.lock"), log_waiting):
+            with locked(entry.with_name(f"{entry.name}.lock"), partial(log.info, busy)):
                 if not entry.exists():
                     with new_folder(entry) as unfinished:
                         build(unfinished)

@@ -90,11 +90,6 @@ class PackedLinear(nn.Module):
         if self.has_kernel:
             self.packed = torch.ops.mkldnn._reorder_linear_weight(self.packed)
 
-    def extra_repr(self) -> str:
-        """Sizes, as ``print`` shows them for ``torch.nn.Linear``."""
-        outputs, inputs = self.weight.shape
-        return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}"
-
     def forward(self, x: Tensor) -> Tensor:
         """[N, K] → [N, M]."""
         if len(x) * self.weight.numel() < _SMALL:

@@ -96,9 +96,10 @@ class MetricSums:
         self._world, self._is_main = world, world.is_main
         sums = [state.get(name, 0.0) for name in _SUMS]
         self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
-        # Number of consecutive skipped updates, now and at most.
+        # Number of consecutive skipped updates.
         self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
-        self._longest_streak = torch.zeros_like(self._streak)
+        self.longest_streak = torch.zeros_like(self._streak)
+        """Maximum number of consecutive skipped updates so far, on the device."""
         self.grad_norm = torch.zeros((), device=world.device)
         """Norm of the gradient of the latest update, on the device."""
 
@@ -110,7 +111,7 @@ class MetricSums:
         losses = torch.stack((result.loss, result.nll)).double()
         self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
         self._streak = torch.where(finite, 0, self._streak + 1)
-        self._longest_streak = torch.maximum(self._longest_streak, self._streak)
+        self.longest_streak = torch.maximum(self.longest_streak, self._streak)
 
     def read(self) -> dict[str, float]:
         """The sums over all ranks, unchanged; waits for the device and the other ranks."""
@@ -123,10 +124,6 @@ class MetricSums:
     def clear(self) -> None:
         """Sets the sums to zero; the count of consecutive skipped updates continues."""
         self._sums.zero_()
-
-    def most_skipped(self) -> int:
-        """Maximum number of consecutive skipped updates so far; waits for the device."""
-        return int(self._longest_streak)
 
     def state(self) -> dict[str, float]:
         """The sums and the count of consecutive skipped updates, for a checkpoint."""

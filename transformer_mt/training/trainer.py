@@ -241,7 +241,7 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
-        if (skipped := self._sums.most_skipped()) >= _MAX_SKIPPED:
+        if (skipped := self._sums.longest_streak.item()) >= _MAX_SKIPPED:
             raise InputError(
                 f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"

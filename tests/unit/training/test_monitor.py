@@ -13,7 +13,7 @@ from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt.config import TrainConfig, TrainJob
-from transformer_mt.training.monitor import Monitor, perplexity
+from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
@@ -144,21 +144,6 @@ def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
         train(monitor, 10)
     monitor.close()
-
-
-def test_the_first_update_of_a_run_is_logged_with_its_time(
-    tmp_path: Path, lines: Any, clock: list[float]
-) -> None:
-    monitor = open_monitor(tmp_path, 0, 100)
-    clock[0] += 36.0
-    train(monitor, 1, tokens=900)
-    monitor.close()
-    assert lines() == ["1/100 loss 2.500 ppl 7.39 lr 1.0e-3 |g| 0.5 25.0 tok/s in 36.0 s"]
-
-
-def test_perplexity_is_finite_for_any_loss() -> None:
-    assert perplexity(0.0) == 1.0
-    assert 1e300 < perplexity(1e9) < float("inf")
 
 
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:

@@ -228,4 +228,4 @@ def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
         if step % 4 == 2:
             sums.clear()
             sums = MetricSums(CPU, sums.state())
-    assert sums.most_skipped() == longest
+    assert sums.longest_streak == longest

@@ -81,11 +81,6 @@ class Tokenizer:
         """Whether both languages have the same ids."""
         return self.tgt.vocabulary == self.vocabulary
 
-    def same_ids(self, other: "Tokenizer") -> bool:
-        """Whether another vocabulary has the same pieces by id, in both languages."""
-        sides = (self.vocabulary, self.tgt.vocabulary)
-        return sides == (other.vocabulary, other.tgt.vocabulary)
-
     @property
     def num_ids(self) -> int:
         """Number of pieces of the larger vocabulary of the two languages."""

@@ -41,7 +41,8 @@ class EngineRequest:
         self.folders = [self.folder, *map(ModelFolder, ensemble)]
         """All members of the ensemble."""
         for other in self.folders[1:]:
-            if not other.tokenizer.same_ids(self.tokenizer):
+            own = other.tokenizer.vocabulary, other.tokenizer.tgt.vocabulary
+            if own != (self.tokenizer.vocabulary, self.tokenizer.tgt.vocabulary):
                 raise InputError(
                     f"{self.folder.path} and {other.path} have different vocabularies, but models "
                     "of an ensemble must share one (train the second with "

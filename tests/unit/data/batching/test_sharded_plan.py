@@ -1,8 +1,5 @@
 """The plan of a corpus in shards: every pair once, wherever and by whomever it is read."""
 
-import dataclasses
-import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
 from support.polling import wait_until
-from support.stores import epoch_of, flip_bit, numbered_corpus, realistic_lengths, store_of_lengths
+from support.stores import epoch_of, flip_bit, numbered_corpus
 
 from transformer_mt.config import DataConfig, SourceConfig
-from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch, epoch_weights
+from transformer_mt.data.batching.plan import GlobalBatch, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.store.token_store import Corpus, TokenStore
 from transformer_mt.errors import InputError
@@ -94,32 +91,6 @@ def test_a_source_of_weight_0_occurs_in_no_shard_and_a_tiny_one_is_refused(tmp_p
     corpus = random_corpus(tmp_path / "small", 1, 400, 40, 50, 350)  # 1 or 2 pairs in each
     with input_error("source 1 is so small that none of its pairs"):
         ShardedPlan(corpus, BATCH_TOKENS, 1, [0.1, 1])
-
-
-def digest(updates: Iterator[GlobalBatch]) -> str:
-    checksum = hashlib.sha256()
-    for batch in updates:
-        for chunk in batch.chunks:
-            checksum.update(chunk.tobytes() + b"|")
-        checksum.update(str(batch.num_targets).encode())
-    return checksum.hexdigest()[:16]
-
-
-def test_plans_are_those_of_earlier_versions(tmp_path: Path) -> None:
-    store = store_of_lengths(*realistic_lengths(0, 3000))
-    small = dataclasses.replace(store, source_sizes=(2000, 1000))
-    large = numbered_corpus(tmp_path, realistic_lengths(0, 3000), 3, 2000, 1000)
-    for weights, whole, sharded in (  # recorded before there were shards, and when they came
-        ([], "37255ce04d7f7a45", "635735b45cdb0c78"),
-        ([1, 1], "37255ce04d7f7a45", None),
-        ([1.25, 0.5], "42344e17dfc60038", "048fb91435d843f2"),
-    ):
-        for plan, expected in (
-            (BatchPlan(small, 2000, 7, weights), whole),
-            (ShardedPlan(large, 2000, 7, weights), sharded),
-        ):
-            updates = digest(plan[i] for i in range(3 * plan.steps_per_epoch))
-            assert updates == expected or expected is None
 
 
 def test_the_next_shard_is_read_while_one_is_trained_on(tmp_path: Path) -> None:
