@@ -18,6 +18,9 @@ ENGINES: Registry = {
 PAIR_NOISE = "transformer_mt.contrib.robustness.noise:some_noise"
 """``data.augment=standard``: a ``protocols.PairNoise``."""
 
+WORD_PAIRS = "transformer_mt.contrib.words.word_pairs:word_pairs"
+"""``data.word_pairs``: a function of sentence pairs that returns pairs of single words."""
+
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",
     "trackio": "transformer_mt.contrib.trackers.wandb_tracker:TrackioTracker",

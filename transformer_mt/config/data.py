@@ -86,6 +86,9 @@ class DataConfig(Checked, prefix="data."):
     vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals and 5%
     in title case, leaves out the final marks of 20%, and adds typing errors or other quotes to 5%
     of the sources each."""
+    word_pairs: bool = False
+    """Add pairs of single words to each training source, such as ``dog`` and ``Hund``, so that the
+    model translates single words. They are words that occur in the same sentence pairs."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes

@@ -10,9 +10,10 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
-from operator import add
+from itertools import groupby, pairwise
+from operator import add, attrgetter
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from transformer_mt.data.cleaning.cleaner import (
     check_lengths,
     cleaners,
 )
-from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
+from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text, overlaps
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type, write_corpus
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -36,6 +37,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.files import write_json
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Pair
+from transformer_mt.registries import WORD_PAIRS
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ REPORT = "cleaning.json"
 
 HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
+
+WORD_SENTENCES = 200_000
+"""Number of pairs of each source, the first ones, in which pairs of single words are looked for."""
 
 LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
@@ -73,22 +78,18 @@ def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
     Reports progress, of which ``action`` says what is done with the text.
     """
     with progress_bar("pairs", action) as progress:
-        for chunk in _split_into_chunks(data):
-            yield chunk
-            progress.update(len(chunk.pairs))
-
-
-def _split_into_chunks(data: DataConfig) -> Iterator[Chunk]:
-    for source, config in enumerate(data.train):
-        first_row, characters, pairs = 1, 0, list[Pair]()
-        for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
-            pairs.append(pair)
-            characters += len(pair.src) + len(pair.tgt)
-            if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+        for source, config in enumerate(data.train):
+            first_row, characters, pairs = 1, 0, list[Pair]()
+            for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
+                pairs.append(pair)
+                characters += len(pair.src) + len(pair.tgt)
+                if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:
+                    yield Chunk(source, first_row, pairs)
+                    progress.update(len(pairs))
+                    first_row, characters, pairs = first_row + len(pairs), 0, []
+            if pairs:
                 yield Chunk(source, first_row, pairs)
-                first_row, characters, pairs = first_row + len(pairs), 0, []
-        if pairs:
-            yield Chunk(source, first_row, pairs)
+                progress.update(len(pairs))
 
 
 class KeptPair(NamedTuple):
@@ -204,6 +205,23 @@ class Encoded(NamedTuple):
     """Counts of the dropped pairs."""
 
 
+def add_words(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
+    """The chunks, each source followed by the pairs of single words of its sentences, if wanted."""
+    for source, own in groupby(chunks, key=attrgetter("source")):
+        sentences, row, config = list[Pair](), 1, task.data.train[source]
+        tag = config.tag or ""
+        for chunk in own:
+            yield chunk
+            row += len(chunk.pairs)
+            if task.data.word_pairs and row <= WORD_SENTENCES:
+                pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
+                sentences += [pair for pair in pairs if not overlaps(pair, task.held_out)]
+        if sentences:
+            words = resolve_name(WORD_PAIRS)(sentences)
+            log.info("%s: %d pairs of single words are added", config.name, len(words))
+            yield Chunk(source, row, [Pair(add_tag(tag, src), tgt) for src, tgt in words])
+
+
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     """Performs a task on all of the training text in worker processes, and finds its duplicates.
 
@@ -214,8 +232,8 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     sources, sizes = list[int](), list[int]()
     with (
         ExitStack() as stack,
-        closing(read_chunks(data, "encoded")) as chunks,
-        closing(map_ordered(task, chunks, data.workers)) as encoded,
+        closing(read_chunks(data, "encoded")) as text,
+        closing(map_ordered(task, add_words(text, task), data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
         for chunk in encoded:
