@@ -96,7 +96,6 @@ class MetricSums:
         self._world, self._is_main = world, world.is_main
         sums = [state.get(name, 0.0) for name in _SUMS]
         self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
-        # Number of consecutive skipped updates.
         self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
         self.longest_streak = torch.zeros_like(self._streak)
         """Maximum number of consecutive skipped updates so far, on the device."""

@@ -42,6 +42,6 @@ def word_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     best_s, best_t = (order[np.unique(ids[order], return_index=True)[1]] for ids in (s, t))
     chosen = np.intersect1d(best_s, best_t)
     chosen = chosen[association[chosen] >= _MIN_ASSOCIATION]
-    words = [Pair(src[s[i]], tgt[t[i]]) for i in chosen]
-    capitals = [Pair(*(word[0].upper() + word[1:] for word in pair)) for pair in words]
-    return list(dict.fromkeys(words + capitals))
+    usual = [Pair(src[s[i]], tgt[t[i]]) for i in chosen]
+    capitals = [Pair(*(word[0].upper() + word[1:] for word in pair)) for pair in usual]
+    return list(dict.fromkeys(usual + capitals))

@@ -88,8 +88,7 @@ class _LettersAndDigits(dict[int, int | None]):
     """Table of ``str.translate`` that deletes all but letters, marks and digits."""
 
     def __missing__(self, code: int) -> int | None:
-        kept = unicodedata.category(chr(code))[0] in "LMN"
-        return self.setdefault(code, code if kept else None)
+        return self.setdefault(code, code if unicodedata.category(chr(code))[0] in "LMN" else None)
 
 
 _LETTERS_AND_DIGITS = _LettersAndDigits()

@@ -208,8 +208,7 @@ class Encoded(NamedTuple):
 def add_words(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
     """The chunks, each source followed by the pairs of single words of its sentences, if wanted."""
     for source, own in groupby(chunks, key=attrgetter("source")):
-        sentences, row, config = list[Pair](), 1, task.data.train[source]
-        tag = config.tag or ""
+        sentences, row, tag = list[Pair](), 1, task.data.train[source].tag or ""
         for chunk in own:
             yield chunk
             row += len(chunk.pairs)
@@ -218,7 +217,7 @@ def add_words(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
                 sentences += [pair for pair in pairs if not overlaps(pair, task.held_out)]
         if sentences:
             words = resolve_name(WORD_PAIRS)(sentences)
-            log.info("%s: %d pairs of single words are added", config.name, len(words))
+            log.info("source %d: adding %d pairs of single words", source + 1, len(words))
             yield Chunk(source, row, [Pair(add_tag(tag, src), tgt) for src, tgt in words])
 
 
