@@ -55,8 +55,8 @@ REPORT = "cleaning.json"
 HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
 
-WORD_SENTENCES = 200_000
-"""Number of pairs of each source, the first ones, in which pairs of single words are looked for."""
+WORD_SENTENCES = 150_000
+"""First pairs of each source, which pairs of single words are found in, in up to two gigabytes."""
 
 LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
