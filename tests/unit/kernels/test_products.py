@@ -68,7 +68,6 @@ def test_few_numbers_of_rows_reach_the_kernel_with_packed_weights(
     monkeypatch.setattr(products, "_SMALL", 0)
     linear = torch.nn.Linear(40, 24)
     packed = PackedLinear(linear.weight, linear.bias, torch.float32)
-    assert packed.extra_repr() == linear.extra_repr()
     rows = set()
 
     class Recorder(TorchDispatchMode):

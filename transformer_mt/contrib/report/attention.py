@@ -83,6 +83,12 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
     return Attention(sentence, best.text, kinds)
 
 
+def page(attention: Attention) -> str:
+    """The weights as an interactive HTML page."""
+    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
+    return render("attention.html", "attention.js", **values)
+
+
 def to_data(attention: Attention) -> dict[str, Any]:
     """Data for the page's script: weights in thousandths, one flat list of rows per head."""
     kinds = [
@@ -113,10 +119,8 @@ def main() -> None:
         translator = Translator.load(options.model, engine="torch")
         (sentence,) = translator.with_tag([options.sentence], options.tag)
         attention = compute_attention(translator, sentence)
-        values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
-        page = render("attention.html", "attention.js", **values)
         with output(options.output) as place:
-            place.write_text(page, encoding="utf-8")
+            place.write_text(page(attention), encoding="utf-8")
         print(attention.translation)
 
 

@@ -20,8 +20,8 @@ def word_pairs(pairs: Iterable[Pair]) -> list[Pair]:
     """Words that are each other's best translation, as they are and with a capital.
 
     The association of two words is the Dice coefficient 2 (n_st − 1) / (n_s + n_t) of the numbers
-    of pairs in which they occur, where a single pair says nothing. The first word of a sentence is
-    left out, because it may have a capital that does not belong to it.
+    of pairs in which they occur, where a single pair says nothing. The first words of sentences are
+    left out: their capitals may not be their own.
     """
     sides: list[dict[str, int]] = [{}, {}]  # words and their numbers
     rows: list[list[npt.NDArray[np.int64]]] = [[], []]
@@ -30,18 +30,16 @@ def word_pairs(pairs: Iterable[Pair]) -> list[Pair]:
             words = set(_WORD.findall(text)[1:])
             row.append(np.array([ids.setdefault(word, len(ids)) for word in words], np.int64))
     src, tgt = map(list, sides)
-    links = np.concatenate(
-        [(s[:, None] * len(tgt) + t).ravel() for s, t in zip(*rows, strict=True)]
-    )
-    keys, n_st = np.unique(links, return_counts=True)
+    links = [(s[:, None] * len(tgt) + t).ravel() for s, t in zip(*rows, strict=True)]
+    keys, n_st = np.unique(np.concatenate(links), return_counts=True)
     s, t = np.divmod(keys, len(tgt))
     n_s, n_t = (np.bincount(np.concatenate(row)) for row in rows)
     association = 2 * (n_st - 1) / (n_s[s] + n_t[t])
     order = np.argsort(-association, kind="stable")
     # The first pair of a word in this order has its best translation.
     best_s, best_t = (order[np.unique(ids[order], return_index=True)[1]] for ids in (s, t))
-    chosen = np.intersect1d(best_s, best_t)
-    chosen = chosen[association[chosen] >= _MIN_ASSOCIATION]
+    both = np.intersect1d(best_s, best_t)
+    chosen = both[association[both] >= _MIN_ASSOCIATION]
     usual = [Pair(src[s[i]], tgt[t[i]]) for i in chosen]
     capitals = [Pair(*(word[0].upper() + word[1:] for word in pair)) for pair in usual]
     return list(dict.fromkeys(usual + capitals))
