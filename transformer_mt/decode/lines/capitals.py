@@ -12,15 +12,15 @@ from transformer_mt.data.text.tags import add_tag, split_tag
 _MIN_LETTERS = 4
 """A line with fewer letters is more likely an abbreviation (TV, USA), or "I"."""
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_SENTENCE_START = re.compile(r"(?:^|[.!?…]\s)\W*[^\W\d_]")
+_SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
 def usual_case(line: str, tokenizer: Tokenizer) -> str:
     """A source line in capitals as it would usually be written; any other line as it is.
 
     Each word is written as the source vocabulary knows it best: in lower case, with a capital first
-    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces and, if that
-    is a tie, the most frequent ones, which have the lowest ids. Sentences start with a capital.
+    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces or, if tied, the
+    lowest ids, of the most frequent pieces. Sentences of several words start with a capital.
     """
     tag, text = split_tag(line, tokenizer.tags)
     if not text.isupper() or sum(map(str.isalpha, text)) < _MIN_LETTERS:

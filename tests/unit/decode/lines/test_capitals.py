@@ -20,6 +20,7 @@ from transformer_mt.decode.lines.capitals import usual_case
         ("A DOG JUMPS! OVER ÜBERMUT: 3,5", "A dog jumps! Over Übermut: 3,5"),
         ("“THE FOX’S BARN”", "“The fox’s barn”"),
         ("<2de> THE DOG", "<2de> The dog"),
+        ("<2de> JUMPS", "<2de> jumps"),
         # Not text in capitals: mixed case, abbreviations, no letters, no case.
         ("The FOX sleeps.", None),
         ("<2de> USA", None),
