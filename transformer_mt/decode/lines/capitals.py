@@ -19,8 +19,8 @@ def usual_case(line: str, tokenizer: Tokenizer) -> str:
     """A source line in capitals as it would usually be written; any other line as it is.
 
     Each word is written as the source vocabulary knows it best: in lower case, with a capital first
-    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces or, if tied, the
-    lowest ids, of the most frequent pieces. Sentences of several words start with a capital.
+    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces or, if tied,
+    the lowest ids, of the most frequent pieces. Sentences of several words start with a capital.
     """
     tag, text = split_tag(line, tokenizer.tags)
     if not text.isupper() or sum(map(str.isalpha, text)) < _MIN_LETTERS:
