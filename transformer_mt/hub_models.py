@@ -64,7 +64,7 @@ def resolve(reference: str) -> Path:
 
 
 def _fetch(reference: str, names: list[str]) -> Path:
-    """The folder of a repository in the cache, with those of the files that it has."""
+    """Downloads those of the named files that a repository has; returns its cache folder."""
     # Imported here because it takes a fraction of a second.
     from huggingface_hub import constants, errors, snapshot_download
 

@@ -55,7 +55,7 @@ class TestSet:
     def by_length(self) -> tuple[str, dict[str, list[int]]]:
         """Groups the lines by the bounds of ``LENGTHS``, from short to long.
 
-        Lengths are those of the sources without tags, or of the first references.
+        Lengths are measured on the sources without tags, or else on the first references.
 
         Returns:
             The unit, words, or characters if the text has no spaces; and the indices of the lines

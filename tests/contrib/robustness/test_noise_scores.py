@@ -44,9 +44,8 @@ def test_tags_and_unknown_tags() -> None:
     texts = {name: noisy_text(test.split_source(), references, NOISES[name]) for name in NOISES}
     assert texts["upper_case"][1]["b"][:2] == ["EIN MANN.", "<2DE>A MAN ."]
     assert texts["typing_errors"][1] == references
-    sources = [source for source, _ in texts.values()]
     assert texts["upper_case"][0][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
-    for lines in sources:
+    for lines, _ in texts.values():
         assert len(lines) == len(source)
         assert all(line.startswith("<2de> ") for line in (lines[0], lines[1], lines[4]))
         assert lines[3] == ""
@@ -110,7 +109,7 @@ def test_what_the_table_does_not_show_is_refused(
 
 def test_the_lines_of_each_tag_are_scored_apart(model: Path, tmp_path: Path) -> None:
     reserve_tag(model, "<2en>")
-    lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en> BERN"]
+    lines = ["<2en> It is 3.5 km.", "Bern", "<2en> Bern", "<2en>BERN"]
     source, reference = write_lines(tmp_path / "tagged", lines), str(tmp_path / "ref")
     job = EvaluateJob(model=str(model), source=source, references=[reference], device="cpu")
     found = evaluate_robustness(job)

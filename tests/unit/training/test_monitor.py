@@ -13,7 +13,7 @@ from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt.config import TrainConfig, TrainJob
-from transformer_mt.training.monitor import Monitor
+from transformer_mt.training.monitor import Monitor, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult
@@ -153,6 +153,8 @@ def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     text = (tmp_path / "metrics.jsonl").read_text()
     record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     assert (record["loss"], record["grad_norm"]) == (None, None)
+    assert perplexity(0.0) == 1.0
+    assert 1e300 < perplexity(1e9) < float("inf")
 
 
 def test_samples_are_rendered_literally(tmp_path: Path) -> None:

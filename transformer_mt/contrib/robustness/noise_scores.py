@@ -64,21 +64,21 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     clean = evaluate(job)
     test, before = clean.test, clean.systems[0].scores
     results = [NoiseScores(CLEAN, 0, before)]
+    lines = test.split_source()
+    given, _ = noisy_text(lines, test.references, lambda pair, _: pair)
     for name, noise in NOISES.items():
-        source, references = noisy_text(test.split_source(), test.references, noise)
+        source, references = noisy_text(lines, test.references, noise)
         noisy = evaluate(job, replace(test, source=source, references=references))
         pairs = zip(noisy.systems[0].scores, before, strict=True)
         scores = [replace(new, difference=new.score - old.score) for new, old in pairs]
-        results.append(NoiseScores(name, sum(map(ne, source, test.source or ())), scores))
+        results.append(NoiseScores(name, sum(map(ne, source, given)), scores))
     return results
 
 
 def noisy_text(
     lines: Sequence[tuple[str, str]], references: Mapping[str, Sequence[str]], noise: PairNoise
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Source and references with noise on all lines, the same at every call.
-
-    References have the noise that a translation keeps, such as case.
+    """Source with noise on all lines, and references with what of it a translation keeps.
 
     Args:
         lines: The tag of each line, which noise never changes, or "", and its text.

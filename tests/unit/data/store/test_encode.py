@@ -97,9 +97,8 @@ def test_noise_is_added_before_normalisation(vocabulary: Path) -> None:
         ("typographic_quotes", "standard", "rote's Haus."),
         ("upper_case", "standard", "ROTE'S HAUS."),
     ):
-        task = encoder(
-            vocabulary, partial(some_noise, rates={noise: 1.0}), normalization=normalization
-        )
+        always = partial(some_noise, rates={noise: 1.0})
+        task = encoder(vocabulary, always, normalization=normalization)
         assert texts(vocabulary, encode(task, ["rote's Haus."]).src) == [expected]
 
 
