@@ -73,11 +73,7 @@ def reading(
 def expand_user(path: str | Path) -> Path:
     """Replaces a leading ``~`` by the home folder."""
     # Not Path.expanduser, which raises if there is no such user, as for a file named ~old.de.
-    expanded = Path(os.path.expanduser(path))  # noqa: PTH111
-    # A folder that is named ~ would be dangerous to remove.
-    if str(path).startswith("~") and expanded.parts[0] == "~":
-        raise OSError(errno.ENOENT, "there is no home folder, set HOME", str(path))
-    return expanded
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def cache_path(setting: str) -> Path:

@@ -140,10 +140,6 @@ class CardConfig:
             self.name is None or bool(CARD_NAME.fullmatch(self.name)),
             f"card.name={self.name!r} must be NAME or ORG/NAME, of letters, digits, and any of -_.",
         )
-        require(
-            self.license is None or bool(re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.license)),
-            f"card.license={self.license!r} is not the name of a licence, such as apache-2.0",
-        )
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -30,7 +30,6 @@ from transformer_mt.evaluation.comparison import (
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import CHUNK_LINES, check_output
-from transformer_mt.jobs.resume import evaluation_data_differs
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.registries import REPORT, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
@@ -150,8 +149,6 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
             f"(data.{part}_pairs=1000)"
         )
     pairs = read_all(sources, data, files.cache_path(TrainJob.cache_dir))
-    if evaluation_data_differs(folder, part, pairs):
-        log.warning("data.%s has changed since this model was trained", part)
     names = dict.fromkeys(Path(source.name).name for source in sources)
     return TestSet.of_pairs(pairs, f"{', '.join(names)} (data.{part})")
 

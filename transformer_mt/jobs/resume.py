@@ -1,6 +1,6 @@
 """Resuming a run: what its folder records of its start, and what may differ from it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,8 @@ from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score, read_scores
-from transformer_mt.files import cache_key, read_json
+from transformer_mt.files import read_json
 from transformer_mt.model_folder import read_config
-from transformer_mt.protocols import Pair
 
 _MAY_CHANGE = (
     "run_dir",
@@ -156,11 +155,6 @@ def _refuse_files(run_dir: Path, names: Iterable[str]) -> None:
                 f"{run_dir / name} is not a file of this run, which would replace it: choose a "
                 "different run_dir"
             )
-
-
-def evaluation_data_differs(run_dir: Path, part: str, pairs: Sequence[Pair]) -> bool:
-    """Whether a run's ``valid`` or ``test`` set had other pairs, as far as its folder records."""
-    return _recorded_checksums(run_dir).get(part) not in (None, cache_key(pairs))
 
 
 def _recorded_checksums(run_dir: Path) -> dict[str, Any]:

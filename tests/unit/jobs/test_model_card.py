@@ -174,5 +174,3 @@ def test_an_edited_card_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) 
 def test_invalid_names_are_refused(wrong: str) -> None:
     with pytest.raises(InputError, match=r"card\.name"):
         CardConfig(name=wrong)
-    with pytest.raises(InputError, match=r"card\.license"):
-        CardConfig(license=wrong)

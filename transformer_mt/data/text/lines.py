@@ -73,8 +73,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
     r"""Streams the undecoded lines of an open binary stream, without their line ends.
 
     A line ends at ``\n`` only, as for sacreBLEU and ``wc``: U+2028, U+0085, ``\r`` and form feeds
-    are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed. Text that has
-    ``\r`` in the place of all its line feeds, as that of old Mac programs, is refused.
+    are text. The ``\r`` of a CRLF end and a byte order mark at the start are removed.
 
     Args:
         stream: Text.
@@ -85,15 +84,7 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         for starts, problem in _OTHER_FORMATS.items():
             if first.startswith(starts):
                 raise InputError(f"{name} is {problem}")
-        beginning = [first] if first else []
-        if b"\r" in first.rstrip(b"\r\n"):
-            beginning += [second] if (second := stream.readline()) else []
-            if not beginning[1:]:
-                raise InputError(
-                    f"{name} ends its lines with carriage returns alone, not with line feeds: "
-                    r"convert it, e.g. tr '\r' '\n' < FILE > NEW"
-                )
-        for next_line, line in enumerate(chain(beginning, stream), 2):
+        for next_line, line in enumerate(chain([first] if first else [], stream), 2):
             yield line.removesuffix(b"\n").removesuffix(b"\r")
             place.line = next_line
 

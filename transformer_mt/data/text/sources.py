@@ -119,9 +119,7 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -
             if isinstance(nested := record.get("translation"), dict):
                 record |= {f"translation.{key}": value for key, value in nested.items()}
             src, tgt = (find_column(column, record, where) for column in columns)
-            pair = Pair(column_text(record[src], src, where), column_text(record[tgt], tgt, where))
-            "".join(pair).encode()  # JSON can spell half of a surrogate pair
-            yield pair
+            yield Pair(column_text(record[src], src, where), column_text(record[tgt], tgt, where))
 
 
 def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 from support.errors import input_error
 
@@ -36,26 +36,10 @@ def error_of(path: Path) -> str:
 @given(TEXT)
 def test_lines_equal_bytes_split_at_line_feeds(text: str) -> None:
     data = text.encode()
-    only_line = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").rstrip(b"\r")
-    assume(b"\n" in only_line or b"\r" not in only_line)  # as below
     expected = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if not expected[-1]:  # what follows the last line feed is a line only if there is something
         expected.pop()
     assert list(raw_lines(io.BytesIO(data), "x")) == [line.removesuffix(b"\r") for line in expected]
-
-
-@pytest.mark.parametrize("suffix", ["", *COMPRESSED])
-@pytest.mark.parametrize("end", ["", "\r", "\n", "\r\n"])
-def test_carriage_returns_alone_are_refused(tmp_path: Path, suffix: str, end: str) -> None:
-    """Text of old Mac programs; with one line feed, a carriage return is text."""
-    path = write(tmp_path / f"x{suffix}", f"one\rtwo\rthree{end}".encode())
-    error = error_of(path)
-    assert error.startswith(f"{path} ends its lines with carriage returns alone")
-    assert r"tr '\r' '\n'" in error
-    write(path, b"one\rtwo\nthree\r\r\n")
-    assert list(read_lines(path)) == ["one\rtwo", "three\r"]
-    write(path, b"one\r\r\n")
-    assert list(read_lines(path)) == ["one\r"]
 
 
 DATA = b"\xef\xbb\xbfa\r\n\n\xef\xbb\xbfb\rc\r\r\n" + "d\u2028e\u2029f\x85g\vh\fi\x1cj".encode()
