@@ -83,9 +83,9 @@ class DataConfig(Checked, prefix="data."):
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     augment: str = one_of("none", "standard")
     """Add noise to a share of the training pairs when they are encoded, and to the text that the
-    vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals and 5%
-    in title case, leaves out the final marks of 20%, and adds typing errors or other quotes to 5%
-    of the sources each."""
+    vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals, leaves
+    out the final marks of 20%, and puts 5% of the sources in title case, or adds typing errors or
+    other quotes to as many."""
     word_pairs: bool = False
     """Add pairs of single words to each training source, such as ``dog`` and ``Hund``, so that the
     model translates single words. They are words that occur in the same sentence pairs."""

@@ -13,6 +13,9 @@ TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
 
+CAPITAL_NOUNS = {"de", "gsw", "lb", "mul", "nds", "und"}
+"""Languages in which nouns have a capital, or that may be one of them."""
+
 _LATIN_OR_CYRILLIC = {"az", "kk", "sr", "uz"}
 """Languages that are written in both scripts."""
 

@@ -15,7 +15,7 @@ from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engine import Engine, Hypothesis, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
 from transformer_mt.decode.lines.alignment import Link, align_words, same_words
-from transformer_mt.decode.lines.capitals import usual_case
+from transformer_mt.decode.lines.capitals import recased, usual_case
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
@@ -168,7 +168,12 @@ class Translator:
 
     def encode(self, line: str) -> list[int]:
         """Token ids of a line as it is translated: with its tag, and in its usual case."""
-        return self.tokenizer.encode_source(usual_case(line, self.tokenizer), self.normalizer)
+        return self.tokenizer.encode_source(self._usual_case(line), self.normalizer)
+
+    def _usual_case(self, line: str) -> str:
+        tag, text = self.split_tag(line)
+        usual = usual_case(text, self.tokenizer, self.languages(tag)[0])
+        return line if usual == text else add_tag(tag, usual)
 
     def translate_nbest(
         self,
@@ -181,8 +186,8 @@ class Translator:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
         A line longer than ``max_source_tokens`` is split; it has one translation, which joins the
-        best ones of its parts. A line in capitals without a prefix is translated in its usual case,
-        and the text of its translations is in capitals.
+        best ones of its parts. A line in capitals or title case without a prefix is translated in
+        its usual case; the text of its translations is in capitals, or starts with one.
 
         Args:
             lines: The lines; each may start with a tag (``with_tag``).
@@ -201,7 +206,7 @@ class Translator:
         lines = as_lines(lines)
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         given = zip(lines, starts, strict=True)
-        usual = [line if prefix else usual_case(line, self.tokenizer) for line, prefix in given]
+        usual = [line if prefix else self._usual_case(line) for line, prefix in given]
         encoded = [self.tokenizer.encode_source(line, self.normalizer) for line in usual]
         lines_in_parts = list(map(self._parts, usual, encoded, starts))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
@@ -231,7 +236,8 @@ class Translator:
             elif align and not same_words(self.tokenizer, self.normalizer, line):
                 translations = [[replace(each, alignment=None) for each in translations[0]]]
             if line != original:
-                translations = [[replace(t, text=t.text.upper()) for t in translations[0]]]
+                text = self.split_tag(original)[1]
+                translations = [[replace(t, text=recased(text, t.text)) for t in translations[0]]]
             results += translations
             best_of_line = results[-1][0]
             self.short_translations += (

@@ -2,13 +2,13 @@
 
 Training adds it to some pairs (``data.augment``), ``noise_scores`` to all lines of a test set. Each
 function maps a pair of texts without a tag to a pair; it adds no line break and leaves no text
-empty. None depends on the language. Case and final marks change on both sides, because a
-translation keeps them; other noise is on the source only.
+empty. None depends on the language. Capitals and final marks change on both sides,
+because a translation keeps them; other noise is on the source only.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import compress
 
 import numpy as np
@@ -27,19 +27,14 @@ _OPENING = re.compile(r'(?<![^\s([{])"(?=\S)')
 
 
 def upper_case(pair: Pair, _: np.random.Generator) -> Pair:
-    """Both sides in capitals."""
-    return _change_case(pair, str.upper)
+    """Both sides in capitals; neither if the source stays the same, as in a script without case."""
+    src, tgt = (text.upper() for text in pair)
+    return pair if src == pair.src else Pair(src, tgt)
 
 
 def title_case(pair: Pair, _: np.random.Generator) -> Pair:
-    """Each word with a capital first letter, even within quotes; other letters stay."""
-    return _change_case(pair, lambda text: _FIRST_LETTER.sub(lambda match: match[0].title(), text))
-
-
-def _change_case(pair: Pair, change: Callable[[str], str]) -> Pair:
-    """Changes both sides; neither if the source stays the same, as in a script without case."""
-    src = change(pair.src)
-    return pair if src == pair.src else Pair(src, change(pair.tgt))
+    """A source in which each word has a capital, even within quotes; other letters stay."""
+    return pair._replace(src=_FIRST_LETTER.sub(lambda match: match[0].title(), pair.src))
 
 
 def no_final_punctuation(pair: Pair, _: np.random.Generator) -> Pair:

@@ -1,34 +1,64 @@
-"""Lines in capitals, which are translated in their usual case.
+"""Lines in capitals or title case, which are translated in their usual case.
 
-A model knows "MAN" as another word than "man", or spells it letter by letter, so that it translates
-text in capitals to nonsense unless much of its training text was in capitals.
+A model knows "MAN", and often "Man", as other words than "man", or spells them letter by letter, so
+that it translates such lines to nonsense unless much of its training text was like them.
 """
 
 import re
 
+from transformer_mt.config.languages import CAPITAL_NOUNS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.text.tags import add_tag, split_tag
 
 _MIN_LETTERS = 4
-"""A line with fewer letters is more likely an abbreviation (TV, USA), or "I"."""
+"""A line in capitals with fewer letters is more likely an abbreviation (TV, USA), or "I"; a title
+may have shorter words without a capital."""
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_LETTERS = re.compile(r"[^\W\d_]+")
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
-def usual_case(line: str, tokenizer: Tokenizer) -> str:
-    """A source line in capitals as it would usually be written; any other line as it is.
+def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
+    """A source text in capitals or title case as it would usually be written; any other as it is.
 
-    Each word is written as the source vocabulary knows it best: in lower case, with a capital first
-    letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces or, if tied,
-    the lowest ids, of the most frequent pieces. Sentences of several words start with a capital.
+    In capitals, each word is written as the source vocabulary knows it best: in lower case, with a
+    capital first letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces
+    or, if tied, the lowest ids, of the most frequent pieces. In title case, a word is written in
+    lower case if that is one piece and better known, so that unknown names stay; text in a language
+    that capitalises nouns stays as it is. Sentences of several words start with a capital.
     """
-    tag, text = split_tag(line, tokenizer.tags)
-    if not text.isupper() or sum(map(str.isalpha, text)) < _MIN_LETTERS:
-        return line
+
+    def rank(form: str) -> tuple[int, ...]:
+        return len(ids := tokenizer.encode(form)), *ids
 
     def best_known(match: re.Match[str]) -> str:
-        forms = match[0].lower(), match[0].capitalize(), match[0]
-        return min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
+        return min((match[0].lower(), match[0].capitalize(), match[0]), key=rank)
 
-    text = _SENTENCE_START.sub(lambda match: match[0].upper(), _WORD.sub(best_known, text))
-    return add_tag(tag, text)
+    def lower_if_known(match: re.Match[str]) -> str:
+        word, lower = match[0], match[0].lower()
+        is_known = rank(lower) < min(rank(word), (2,))  # and of one piece
+        return lower if is_known and not word[1:].isupper() else word
+
+    if text.isupper() and sum(map(str.isalpha, text)) >= _MIN_LETTERS:
+        usual = _WORD.sub(best_known, text)
+    elif _is_title(text) and base_language(lang) not in CAPITAL_NOUNS:
+        usual = _LETTERS.sub(lower_if_known, text)
+    else:
+        return text
+    return _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
+
+
+def _is_title(text: str) -> bool:
+    """Whether three words and all longer ones have a capital, or a word that is the only one.
+
+    Two are more likely a name, or a greeting and a name.
+    """
+    words = _WORD.findall(text)
+    capitals = [word for word in words if word[0].isupper()]
+    if text.isupper() or (len(capitals) < 3 and not len(capitals) == len(words) == 1):
+        return False
+    return all(word in capitals for word in words if len(word) >= _MIN_LETTERS)
+
+
+def recased(text: str, translation: str) -> str:
+    """The translation of a text in capitals, in capitals; of a title, with a capital first."""
+    return translation.upper() if text.isupper() else translation[:1].upper() + translation[1:]

@@ -1,4 +1,4 @@
-"""Lines in capitals are translated in their usual case, and their translations are in capitals."""
+"""Lines in capitals or title case are translated in their usual case."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from support.models import make_translator, random_lines, random_model
 
 from transformer_mt.config import DecodeConfig, TokenizerConfig
-from transformer_mt.data.subwords.tokenizer import Tokenizer, add_tags
+from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.decode.lines.capitals import usual_case
 
@@ -19,11 +19,20 @@ from transformer_mt.decode.lines.capitals import usual_case
         # The text of the vocabulary has Übermut with a capital wherever it stands.
         ("A DOG JUMPS! OVER ÜBERMUT: 3,5", "A dog jumps! Over Übermut: 3,5"),
         ("“THE FOX’S BARN”", "“The fox’s barn”"),
-        ("<2de> THE DOG", "<2de> The dog"),
-        ("<2de> JUMPS", "<2de> jumps"),
+        ("THE DOG", "The dog"),
+        ("JUMPS", "jumps"),
+        ("Jumps", "jumps"),
+        # Unknown words and abbreviations stay in titles, and short words may be in lower case.
+        ("The Quick Fox Sleeps! Over a Barn", "The quick fox sleeps! Over a barn"),
+        ("Fox Over Foxbarn: Red USA’s Barns", "Fox over Foxbarn: red USA’s Barns"),
+        # Not titles: a name or a greeting, a sentence, words in lower case.
+        ("Red Dog", None),
+        ("The Dog sleeps Over a Fox", None),
+        ("jumps.", None),
         # Not text in capitals: mixed case, abbreviations, no letters, no case.
         ("The FOX sleeps.", None),
-        ("<2de> USA", None),
+        ("USA", None),
+        ("A B C", None),
         ("I", None),
         ("3,5 – 7", None),
         ("犬が寝ている。", None),
@@ -34,19 +43,24 @@ def test_words_are_written_as_the_vocabulary_knows_them(
     tmp_path: Path, line: str, usual: str | None
 ) -> None:
     text = [text.replace("übermut", "Übermut") for text in random_lines(200, 9)]
-    (tmp_path / "m").write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=330)))
-    add_tags(tmp_path / "m", ["<2de>"], tmp_path)
-    tokenizer = Tokenizer.load(tmp_path)
-    assert usual_case(line, tokenizer) == (line if usual is None else usual)
+    (tmp_path / "m").write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=390)))
+    tokenizer = Tokenizer(tmp_path / "m")
+    assert usual_case(line, tokenizer, "en") == (line if usual is None else usual)
+    expected = line if usual is None or not line.isupper() else usual
+    for german in ("de", "de-AT", "deu"):
+        assert usual_case(line, tokenizer, german) == expected
 
 
-def test_translations_of_capitals_are_those_of_the_usual_case(tokenizer: Tokenizer) -> None:
+def test_translations_are_those_of_the_usual_case(tokenizer: Tokenizer) -> None:
     translator = make_translator(random_model(), tokenizer, DecodeConfig(max_extra_tokens=3))
     line = "The quick fox sleeps over a barn"
     expected = translator.translate_nbest([line, "Red dog"], 3)
     capitals, other = translator.translate_nbest([line.upper(), "Red dog"], 3)
     assert capitals == [replace(each, text=each.text.upper()) for each in expected[0]]
     assert other == expected[1]
+    # Of the words in lower case, "b" alone is one piece.
+    (usual,), (title,) = (translator.translate([text]) for text in ("Ox Ox b", "Ox Ox B"))
+    assert title == usual[:1].upper() + usual[1:]
     # The translation starts with the prefix as it was given.
     for source in (line.upper(), line):
         ((best, *_),) = translator.translate_nbest([source], 1, prefixes=["the dog"])
