@@ -15,7 +15,7 @@ from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engine import Engine, Hypothesis, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
 from transformer_mt.decode.lines.alignment import Link, align_words, same_words
-from transformer_mt.decode.lines.capitals import recased, usual_case
+from transformer_mt.decode.lines.letter_case import recased, usual_case
 from transformer_mt.decode.lines.long_lines import split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
@@ -186,8 +186,8 @@ class Translator:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
         A line longer than ``max_source_tokens`` is split; it has one translation, which joins the
-        best ones of its parts. A line in capitals or title case without a prefix is translated in
-        its usual case; the text of its translations is in capitals, or starts with one.
+        best ones of its parts. A line in capitals, title case or lower case without a prefix is
+        translated in its usual case; its translations are in capitals, or start with one, or not.
 
         Args:
             lines: The lines; each may start with a tag (``with_tag``).

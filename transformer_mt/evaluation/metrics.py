@@ -18,14 +18,12 @@ from transformer_mt.config.languages import UNSPACED, base_language
 from transformer_mt.errors import InputError
 from transformer_mt.registries import METRICS
 
-SEGMENTED = ("ja", "yue", "zh")
+SEGMENTED = ("ja", "zh")
 """Languages without spaces for which BLEU has a tokeniser; TER counts their characters."""
 
 
 def bleu(language: str) -> Metric:
     """BLEU for a target language, or for an unknown one if it is empty."""
-    # sacreBLEU's tokeniser for Chinese splits all Han characters; it does not know the code yue.
-    language = "zh" if language == "yue" else language
     try:
         # force: without sacreBLEU's three lines about tokenised text, which score_diagnostics.py
         # reports as well as subwords.

@@ -71,10 +71,8 @@ class Tokenizer:
     @classmethod
     def load(cls, vocabulary: Path) -> "Tokenizer":
         """Loads a vocabulary: a file, or the files of a folder (``vocabulary_files``)."""
-        paths = vocabulary_files(vocabulary)
-        if len(paths) == 1:
-            return cls(paths[0])
-        return cls(paths[0], tgt=cls(paths[1]))
+        src, *tgt = vocabulary_files(vocabulary)
+        return cls(src, *map(cls, tgt))
 
     @property
     def is_joint(self) -> bool:

@@ -1,7 +1,6 @@
 """The token store and its shards: round trips, memory mapping, checksums, detection of damage."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -166,11 +165,3 @@ def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
     assert contents[0] == contents[1] == contents[2]
     assert len(contents[0]) == 4 * 5
     assert {path.name for path in corpus.shards} == {f"shard-{i:05}-of-00004" for i in range(1, 5)}
-
-
-def test_a_missing_shard_is_reported_in_one_line(tmp_path: Path) -> None:
-    corpus = in_shards(tmp_path, 3)
-    for number in (2, 0, 1):
-        shutil.rmtree(corpus.shards[number])
-        with input_error("a shard is missing"):
-            Corpus.load(tmp_path)

@@ -1,7 +1,6 @@
-"""Lines in capitals or title case are translated in their usual case."""
+"""Lines in capitals, title case or lower case are translated in their usual case."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support.models import make_translator, random_lines, random_model
@@ -9,14 +8,22 @@ from support.models import make_translator, random_lines, random_model
 from transformer_mt.config import DecodeConfig, TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
-from transformer_mt.decode.lines.capitals import usual_case
+from transformer_mt.decode.lines.letter_case import usual_case
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """A vocabulary of whole words. Its text has Übermut with a capital wherever it stands."""
+    text = [text.replace("übermut", "Übermut") for text in random_lines(200, 9)]
+    path = tmp_path_factory.mktemp("words") / "tokenizer.model"
+    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=390)))
+    return Tokenizer(path)
 
 
 @pytest.mark.parametrize(
     ("line", "usual"),
     [
         ("THE QUICK FOX SLEEPS.", "The quick fox sleeps."),
-        # The text of the vocabulary has Übermut with a capital wherever it stands.
         ("A DOG JUMPS! OVER ÜBERMUT: 3,5", "A dog jumps! Over Übermut: 3,5"),
         ("“THE FOX’S BARN”", "“The fox’s barn”"),
         ("THE DOG", "The dog"),
@@ -25,10 +32,12 @@ from transformer_mt.decode.lines.capitals import usual_case
         # Unknown words and abbreviations stay in titles, and short words may be in lower case.
         ("The Quick Fox Sleeps! Over a Barn", "The quick fox sleeps! Over a barn"),
         ("Fox Over Foxbarn: Red USA’s Barns", "Fox over Foxbarn: red USA’s Barns"),
-        # Not titles: a name or a greeting, a sentence, words in lower case.
+        # In lower case, words get a capital if it is usual, but not in addresses.
+        ("a fox jumps. übermut sleeps", "a fox jumps. Übermut sleeps"),
+        ("übermut@übermut.de/übermut übermutig", None),
+        # Not titles: a name or a greeting, a sentence.
         ("Red Dog", None),
         ("The Dog sleeps Over a Fox", None),
-        ("jumps.", None),
         # Not text in capitals: mixed case, abbreviations, no letters, no case.
         ("The FOX sleeps.", None),
         ("USA", None),
@@ -40,15 +49,17 @@ from transformer_mt.decode.lines.capitals import usual_case
     ],
 )
 def test_words_are_written_as_the_vocabulary_knows_them(
-    tmp_path: Path, line: str, usual: str | None
+    words: Tokenizer, line: str, usual: str | None
 ) -> None:
-    text = [text.replace("übermut", "Übermut") for text in random_lines(200, 9)]
-    (tmp_path / "m").write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=390)))
-    tokenizer = Tokenizer(tmp_path / "m")
-    assert usual_case(line, tokenizer, "en") == (line if usual is None else usual)
-    expected = line if usual is None or not line.isupper() else usual
-    for german in ("de", "de-AT", "deu"):
-        assert usual_case(line, tokenizer, german) == expected
+    assert usual_case(line, words, "en") == (line if usual is None else usual)
+
+
+@pytest.mark.parametrize("lang", ["de", "de-AT", "deu", "mul"])
+def test_languages_that_capitalise_nouns_have_no_title_case(words: Tokenizer, lang: str) -> None:
+    assert usual_case("The Quick Fox Sleeps", words, lang) == "The Quick Fox Sleeps"
+    assert usual_case("Fox", words, lang) == "Fox"
+    assert usual_case("THE FOX SLEEPS", words, lang) == "The fox sleeps"
+    assert usual_case("fox and übermut", words, lang) == "fox and Übermut"
 
 
 def test_translations_are_those_of_the_usual_case(tokenizer: Tokenizer) -> None:

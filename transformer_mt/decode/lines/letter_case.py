@@ -1,7 +1,8 @@
-"""Lines in capitals or title case, which are translated in their usual case.
+"""Lines in capitals, title case or lower case, which are translated in their usual case.
 
 A model knows "MAN", and often "Man", as other words than "man", or spells them letter by letter, so
-that it translates such lines to nonsense unless much of its training text was like them.
+that it translates such lines to nonsense unless much of its training text was like them. What is
+usual, the vocabulary tells: frequent words are single pieces, with lower ids.
 """
 
 import re
@@ -13,18 +14,20 @@ _MIN_LETTERS = 4
 """A line in capitals with fewer letters is more likely an abbreviation (TV, USA), or "I"; a title
 may have shorter words without a capital."""
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_LETTERS = re.compile(r"[^\W\d_]+")
+_LETTERS = re.compile(r"(?<![\w@./-])[^\W\d_]+(?![@/]|\.\w)")  # not those of addresses
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
-    """A source text in capitals or title case as it would usually be written; any other as it is.
+    """A source text in capitals, title case or lower case as it would usually be written.
 
-    In capitals, each word is written as the source vocabulary knows it best: in lower case, with a
-    capital first letter (names, German nouns, "I") or in capitals, whichever has the fewest pieces
-    or, if tied, the lowest ids, of the most frequent pieces. In title case, a word is written in
-    lower case if that is one piece and better known, so that unknown names stay; text in a language
-    that capitalises nouns stays as it is. Sentences of several words start with a capital.
+    Any other text is returned as it is, and so is title case in languages that capitalise nouns.
+
+    In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
+    lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
+    text, the first letter of a word changes if that makes it a single piece that is better known,
+    so that unknown names stay. Sentences of several words start with a capital, unless the text is
+    in lower case, where most first words have one by the same rule.
     """
 
     def rank(form: str) -> tuple[int, ...]:
@@ -33,15 +36,17 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     def best_known(match: re.Match[str]) -> str:
         return min((match[0].lower(), match[0].capitalize(), match[0]), key=rank)
 
-    def lower_if_known(match: re.Match[str]) -> str:
-        word, lower = match[0], match[0].lower()
-        is_known = rank(lower) < min(rank(word), (2,))  # and of one piece
-        return lower if is_known and not word[1:].isupper() else word
+    def better_known(match: re.Match[str]) -> str:
+        word = match[0]
+        other = word.capitalize() if word.islower() else word.lower()
+        return other if rank(other) < min(rank(word), (2,)) and not word[1:].isupper() else word
 
+    if text.islower():
+        return _LETTERS.sub(better_known, text)
     if text.isupper() and sum(map(str.isalpha, text)) >= _MIN_LETTERS:
         usual = _WORD.sub(best_known, text)
     elif _is_title(text) and base_language(lang) not in CAPITAL_NOUNS:
-        usual = _LETTERS.sub(lower_if_known, text)
+        usual = _LETTERS.sub(better_known, text)
     else:
         return text
     return _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
@@ -60,5 +65,7 @@ def _is_title(text: str) -> bool:
 
 
 def recased(text: str, translation: str) -> str:
-    """The translation of a text in capitals, in capitals; of a title, with a capital first."""
-    return translation.upper() if text.isupper() else translation[:1].upper() + translation[1:]
+    """The translation of a text's usual case: in capitals as well, or with one first as a title."""
+    if text.isupper():
+        return translation.upper()
+    return translation if text.islower() else translation[:1].upper() + translation[1:]
