@@ -15,8 +15,11 @@ ENGINES: Registry = {
 }
 """``engine``: functions that build an ``Engine`` from an ``EngineRequest``."""
 
-PAIR_NOISE = "transformer_mt.contrib.robustness.noise:some_noise"
-"""``data.augment=standard``: a ``protocols.PairNoise``."""
+PAIR_NOISE: Registry = {
+    "standard": "transformer_mt.contrib.robustness.noise:some_noise",
+    "punctuation": "transformer_mt.contrib.robustness.noise:less_punctuation",
+}
+"""``data.augment``: ``protocols.PairNoise``."""
 
 WORD_PAIRS = "transformer_mt.contrib.words.word_pairs:word_pairs"
 """``data.word_pairs``: a function of sentence pairs that returns pairs of single words."""

@@ -10,6 +10,7 @@ from transformer_mt.config.checks import Checked, number, one_of, require, requi
 from transformer_mt.config.source import SourceConfig
 from transformer_mt.errors import InputError
 from transformer_mt.files import expand_user
+from transformer_mt.registries import PAIR_NOISE
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -81,11 +82,11 @@ class DataConfig(Checked, prefix="data."):
     """Take this many test pairs out of the training sources, instead of ``test``, as
     ``valid_pairs``."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
-    augment: str = one_of("none", "standard")
+    augment: str = one_of("none", PAIR_NOISE)
     """Add noise to a share of the training pairs when they are encoded, and to the text that the
-    vocabulary is learned from. ``standard`` puts both sides of 7% of the pairs in capitals, leaves
-    out the final marks of 20%, and puts 5% of the sources in title case, or adds typing errors or
-    other quotes to as many."""
+    vocabulary is learned from. ``punctuation`` leaves out the final marks of 10% of the pairs;
+    ``standard`` those of 20%, puts both sides of 7% in capitals, and 5% of the sources each in
+    title case, with typing errors, or with other quotes."""
     word_pairs: bool = False
     """Add pairs of single words to each training source, such as ``dog`` and ``Hund``, so that the
     model translates single words. They are words that occur in the same sentence pairs."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from transformer_mt.config.checks import Checked, number, one_of, require, require_language
 from transformer_mt.config.translate import COMPUTE_TYPES
 from transformer_mt.errors import UsageError
-from transformer_mt.files import expand_user
 from transformer_mt.registries import ENGINES, METRICS, SOURCE_METRICS
 
 OWN_SETS = ("test", "valid")
@@ -81,9 +80,6 @@ class EvaluateJob(Checked):
 
     def _check_test_set(self) -> None:
         """Checks that the settings name texts to score, and all that their metrics need."""
-        for key in ("hypotheses", "references"):
-            paths = getattr(self, key)
-            require(len(set(map(expand_user, paths))) == len(paths), f"{key} lists a file twice")
         require(
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from transformer_mt.contrib.robustness.noise import (
     NOISES,
     RATES,
+    less_punctuation,
     no_final_punctuation,
     some_noise,
     title_case,
@@ -41,6 +42,9 @@ def test_the_mix_has_a_rate_of_every_kind() -> None:
     drawn = [add(some_noise, *given, seed=seed) for seed in range(2000)]
     assert drawn.count(given) / len(drawn) == pytest.approx(stay, abs=0.03)
     assert 1 - stay == pytest.approx(0.36, abs=0.01)
+    drawn = [add(less_punctuation, "So?", "So!", seed=seed) for seed in range(2000)]
+    assert set(drawn) == {("So?", "So!"), ("So", "So")}
+    assert drawn.count(Pair("So", "So")) / 2000 == pytest.approx(0.1, abs=0.03)
 
 
 @given(TEXTS, TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))

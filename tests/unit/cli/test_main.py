@@ -44,7 +44,7 @@ BAD_USAGE = {
     "experiment=quickstrat": ["experiment=quickstrat", "mean experiment=quickstart?", "table3/big"],
     "experiment=table3/C_layers_3": ["mean experiment=table3/C_layers_", "table3/A_heads_1, "],
     "src=a.en": ["'src'", "'data.train=[{src: FILE, tgt: FILE}]'"],
-    "augment.upper_case=1": ["augment is one of none, standard"],
+    "augment.upper_case=1": ["augment is one of none, punctuation, standard"],
     "decode.sampling=true": ["a setting of mt-translate, sampling=VALUE"],
     "data.train=[{tsv: a}]": ["data.valid and data.test would be WMT14's", "data=files"],
     "train.max_steps=1,2": ["train.max_steps=1,2", "-m"],

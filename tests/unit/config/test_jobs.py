@@ -65,7 +65,6 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"langs": "en-de"}, "langs needs testset=NAME"),
         ({"references": []}, "hypotheses need references"),
         ({"references": [], "testset": "wmt14"}, "testset=wmt14 exists for several language pairs"),
-        ({"hypotheses": ["a", "a"]}, "hypotheses lists a file twice"),
         ({"beam_size": 2}, "beam_size needs model=FOLDER"),
         ({"compute_type": "int8"}, "compute_type needs model=FOLDER"),
         ({"testset": "valid", "references": []}, "testset=valid needs model=FOLDER"),

@@ -9,6 +9,7 @@ because a translation keeps them; other noise is on the source only.
 import math
 import re
 from collections.abc import Mapping
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -96,3 +97,7 @@ def some_noise(pair: Pair, rng: np.random.Generator, rates: Mapping[str, float] 
     for noise in compress(NOISES.values(), drawn):
         pair = noise(pair, rng)
     return pair
+
+
+less_punctuation = partial(some_noise, rates={"no_final_punctuation": 0.1})
+"""No final marks on some pairs: ``data.augment=punctuation``."""

@@ -73,9 +73,8 @@ class Cleaner:
         src_lang, tgt_lang = languages or data.languages(None)
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._tags = tags
-        self.noise: PairNoise | None = None
-        if data.augment != "none":
-            self.noise = resolve_name(PAIR_NOISE)
+        noise = PAIR_NOISE.get(data.augment)
+        self.noise: PairNoise | None = resolve_name(noise) if noise else None
         self._filters: list[tuple[str, PairFilter]] = []
         for f in active_filters(config):
             if f.side:

@@ -14,7 +14,8 @@ _MIN_LETTERS = 4
 """A line in capitals with fewer letters is more likely an abbreviation (TV, USA), or "I"; a title
 may have shorter words without a capital."""
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_LETTERS = re.compile(r"(?<![\w@./-])[^\W\d_]+(?![@/]|\.\w)")  # not those of addresses
+_LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")
+"""A word, but not in an address, a placeholder or a name in a program."""
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 

@@ -34,7 +34,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         ("Fox Over Foxbarn: Red USA’s Barns", "Fox over Foxbarn: red USA’s Barns"),
         # In lower case, words get a capital if it is usual, but not in addresses.
         ("a fox jumps. übermut sleeps", "a fox jumps. Übermut sleeps"),
-        ("übermut@übermut.de/übermut übermutig", None),
+        ("%übermut {übermut} übermut@übermut.de übermut.py übermut= http://übermut", None),
         # Not titles: a name or a greeting, a sentence.
         ("Red Dog", None),
         ("The Dog sleeps Over a Fox", None),
