@@ -1,21 +1,20 @@
 """Lines in capitals, title case or lower case, which are translated in their usual case.
 
-A model knows "MAN", and often "Man", as other words than "man", or spells them letter by letter, so
-that it translates such lines to nonsense unless much of its training text was like them. What is
-usual, the vocabulary tells: frequent words are single pieces, with lower ids.
+A model knows "MAN", and often "Man", as other words than "man", or spells them letter by letter,
+and translates them to nonsense. The vocabulary tells what is usual: frequent words are its pieces.
 """
 
+import math
 import re
 
 from transformer_mt.config.languages import CAPITAL_NOUNS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _MIN_LETTERS = 4
-"""A line in capitals with fewer letters is more likely an abbreviation (TV, USA), or "I"; a title
-may have shorter words without a capital."""
+"""Letters of the shortest line in capitals (not TV or USA), and of words that titles capitalise."""
+_MARGIN = 2  # a joint vocabulary counts both languages: German "Man" is not English "man"
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")
-"""A word, but not in an address, a placeholder or a name in a program."""
+_LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")  # not of an address
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
@@ -26,21 +25,25 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
-    text, the first letter of a word changes if that makes it a single piece that is better known,
-    so that unknown names stay. Sentences of several words start with a capital, unless the text is
-    in lower case, where most first words have one by the same rule.
+    text, a word gets a capital if that makes it a piece that is twice as well known or, at the
+    start of a sentence, better known; otherwise none, if it is a piece without. Unless the text is
+    in lower case, sentences of several words start with a capital.
     """
-
-    def rank(form: str) -> tuple[int, ...]:
-        return len(ids := tokenizer.encode(form)), *ids
+    starts = {match.end() - 1 for match in _SENTENCE_START.finditer(text)}
 
     def best_known(match: re.Match[str]) -> str:
-        return min((match[0].lower(), match[0].capitalize(), match[0]), key=rank)
+        forms = match[0].lower(), match[0].capitalize(), match[0]
+        return min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
+
+    def place(form: str) -> float:
+        return ids[0] if len(ids := tokenizer.encode(form)) == 1 else math.inf
 
     def better_known(match: re.Match[str]) -> str:
-        word = match[0]
-        other = word.capitalize() if word.islower() else word.lower()
-        return other if rank(other) < min(rank(word), (2,)) and not word[1:].isupper() else word
+        lower, capital = place(match[0].lower()), place(match[0].capitalize())
+        if match[0][1:].isupper() or lower == capital:
+            return match[0]
+        margin = 1 if match.start() in starts else _MARGIN
+        return match[0].capitalize() if capital * margin < lower else match[0].lower()
 
     if text.islower():
         return _LETTERS.sub(better_known, text)
@@ -54,10 +57,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
 
 def _is_title(text: str) -> bool:
-    """Whether three words and all longer ones have a capital, or a word that is the only one.
-
-    Two are more likely a name, or a greeting and a name.
-    """
+    """Whether three words and all longer ones have a capital, or a lone one (two may be a name)."""
     words = _WORD.findall(text)
     capitals = [word for word in words if word[0].isupper()]
     if text.isupper() or (len(capitals) < 3 and not len(capitals) == len(words) == 1):
