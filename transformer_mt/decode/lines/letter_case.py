@@ -40,7 +40,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
     def better_known(match: re.Match[str]) -> str:
         lower, capital = place(match[0].lower()), place(match[0].capitalize())
-        if match[0][1:].isupper() or lower == capital:
+        if match[0][1:] != match[0][1:].lower() or lower == capital:
             return match[0]
         margin = 1 if match.start() in starts else _MARGIN
         return match[0].capitalize() if capital * margin < lower else match[0].lower()

@@ -32,6 +32,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         # Unknown words and abbreviations stay in titles, and short words may be in lower case.
         ("The Quick Fox Sleeps! Over a Barn", "The quick fox sleeps! Over a barn"),
         ("Fox Over Foxbarn: Red USA’s Barns", "Fox over Foxbarn: red USA’s Barns"),
+        ("Red OVer Fox Barn", "Red OVer fox barn"),
         # In lower case, words get a capital if it is usual, but not in addresses.
         ("a fox jumps. übermut sleeps", "a fox jumps. Übermut sleeps"),
         ("%übermut {übermut} übermut@übermut.de übermut.py übermut= http://übermut", None),
