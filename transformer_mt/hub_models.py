@@ -64,7 +64,7 @@ def resolve(reference: str) -> Path:
 
 
 def _fetch(reference: str, names: list[str]) -> Path:
-    """Downloads those of the named files that a repository has; returns its cache folder."""
+    """Downloads the named files, if the repository has them; returns its folder in the cache."""
     # Imported here because it takes a fraction of a second.
     from huggingface_hub import constants, errors, snapshot_download
 

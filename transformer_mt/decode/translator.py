@@ -187,7 +187,7 @@ class Translator:
 
         A line longer than ``max_source_tokens`` is split; it has one translation, which joins the
         best ones of its parts. A line in capitals, title case or lower case without a prefix is
-        translated in its usual case; its translations are in capitals, or start with one, or not.
+        translated in its usual case; translations of capitals are in capitals, too.
 
         Args:
             lines: The lines; each may start with a tag (``with_tag``).

@@ -25,9 +25,9 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
-    text, a word gets a capital if that makes it a piece that is twice as well known or, at the
-    start of a sentence, better known; otherwise none, if it is a piece without. Unless the text is
-    in lower case, sentences of several words start with a capital.
+    text, a word that is a single piece in either form gets a capital if that form has a lower id
+    (within sentences: less than half of it), and is in lower case otherwise; all other words stay.
+    Unless the text is in lower case, sentences of several words start with a capital.
     """
     starts = {match.end() - 1 for match in _SENTENCE_START.finditer(text)}
 
@@ -57,7 +57,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
 
 def _is_title(text: str) -> bool:
-    """Whether three words and all longer ones have a capital, or a lone one (two may be a name)."""
+    """Whether three words and all long ones have a capital, or a single word; two may be a name."""
     words = _WORD.findall(text)
     capitals = [word for word in words if word[0].isupper()]
     if text.isupper() or (len(capitals) < 3 and not len(capitals) == len(words) == 1):
@@ -66,7 +66,7 @@ def _is_title(text: str) -> bool:
 
 
 def recased(text: str, translation: str) -> str:
-    """The translation of a text's usual case: in capitals as well, or with one first as a title."""
+    """The translation in the case of its text: in capitals, or with a capital first for a title."""
     if text.isupper():
         return translation.upper()
     return translation if text.islower() else translation[:1].upper() + translation[1:]
