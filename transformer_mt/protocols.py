@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -77,11 +77,26 @@ class Translation:
     alignment: list[tuple[int, int]] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
     are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word. None
-    for a line that was split, or whose words change by normalisation."""
+    for a line that was cut, or whose words change by normalisation."""
 
     @classmethod
-    def joined(cls, parts: Sequence["Translation"], space: str) -> "Translation":
-        """The translation of a line from the translations of its parts, without an alignment."""
+    def joined(
+        cls, parts: Sequence["Translation"], space: str, words: Sequence[int] = ()
+    ) -> "Translation":
+        """The translation of a line from the translations of its parts.
+
+        Args:
+            parts: The translations of the parts.
+            space: What joins their texts.
+            words: Index of the word of the line with which each part starts. Without them, or if
+                a part has no alignment, the line has none.
+        """
+        links, total = list[tuple[int, int]](), 0
+        for part, word in zip(parts, words, strict=False):
+            first = total - (total > 0 and not space)  # without a space, the last word goes on
+            links += [(i + word, j + first) for i, j in part.alignment or ()]
+            total = max(total, first + len(WORD.findall(part.text)))
+        is_aligned = words and all(part.alignment is not None for part in parts)
         return cls(
             space.join(part.text for part in parts if part.text),
             sum((part.score for part in parts), 0.0),
@@ -89,6 +104,7 @@ class Translation:
             sum((part.log_prob for part in parts), 0.0),
             [piece for part in parts for piece in part.pieces],
             [value for part in parts for value in part.piece_log_probs],
+            links if is_aligned else None,
         )
 
 
@@ -97,17 +113,6 @@ class LineTranslator(Protocol):
 
     def translate_nbest(self, lines: Sequence[str], nbest: int, /) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first."""
-
-    def split_tag(self, line: str, /) -> tuple[str, str]:
-        """The tag of a line, or "", and its text."""
-
-    def languages(self, tag: str, /) -> tuple[str, str]:
-        """Source and target language of lines with a tag, or with "" for none."""
-
-
-LineWrapper = Callable[[Any], LineTranslator]
-"""Changes how lines are translated (``MARKUP``, ``SENTENCES``): wraps the ``Translator``, or for
-``split`` what ``markup`` may have wrapped it in. It may raise ``InputError``."""
 
 
 class TranslatedDocument(NamedTuple):

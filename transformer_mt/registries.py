@@ -33,10 +33,7 @@ TRACKERS: Registry = {
 """``trackers``: ``protocols.Tracker``; each needs the package of its name."""
 
 MARKUP = "transformer_mt.contrib.documents.markup:MarkupTranslator"
-"""``markup=keep`` of mt-translate: a ``protocols.LineWrapper``."""
-
-SENTENCES = "transformer_mt.contrib.documents.sentences:SentenceTranslator"
-"""``split=sentences`` of mt-translate: a ``protocols.LineWrapper``, around that of ``markup``."""
+"""``markup=keep`` of mt-translate: wraps the ``Translator`` as a ``protocols.LineTranslator``."""
 
 DOCUMENT_FORMATS: Registry = {
     "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",

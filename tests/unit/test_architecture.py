@@ -47,7 +47,7 @@ LAYERS = [
 ]
 LAYER = {folder: number for number, folders in enumerate(LAYERS) for folder in folders}
 
-OF_CONTRIB = {"jinja2", "matplotlib", "sentencex"}
+OF_CONTRIB = {"jinja2", "matplotlib"}
 """Packages that only features of contrib need, so that nobody else waits for them."""
 
 Violations = Iterator[tuple[int, str]]

@@ -7,14 +7,14 @@ import regex
 from langcodes.data_dicts import LIKELY_SUBTAGS
 from langcodes.registry_parser import parse_registry
 
-TITLE = re.compile(r"\W*(?:[^\W\d_]|Mr|Mrs|Ms|Dr|Prof|St|Hr|Fr|Nr|Sr|Jr)\.")
-"""An initial or a title, after which the sentence continues."""
-
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
 
 CAPITAL_NOUNS = {"de", "gsw", "lb", "mul", "nds", "und"}
 """Languages in which nouns have a capital, or that may be one of them."""
+
+ORDINAL_STOPS = {"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "no", "pl", "sk", "sl"}
+"""Languages that write ordinal numbers with a full stop, which ends no sentence."""
 
 _LATIN_OR_CYRILLIC = {"az", "kk", "sr", "uz"}
 """Languages that are written in both scripts."""

@@ -26,8 +26,11 @@ class SearchConfig(Checked, prefix="decode."):
     max_extra_tokens: int = number(50, at_least=0, at_most=10_000)
     """Maximum output length in tokens beyond the length of the source. The paper uses 50 (§6.1)."""
     max_source_tokens: int = number(256, at_least=1, at_most=100_000)
-    """Translate lines with more tokens in parts. ``mt-train`` sets it to
+    """Translate sentences with more tokens in parts. ``mt-train`` sets it to
     ``data.cleaning.max_tokens``, the longest that training sees. Such lines are counted."""
+    split: str = one_of("sentences", "none")
+    """Translate the sentences of a line one by one, as models trained on single sentences need it;
+    or whole lines (none), for models trained on longer texts, unless they are too long."""
 
     @property
     def in_words(self) -> str:
@@ -100,9 +103,6 @@ class TranslateJob(Checked):
     else float32. ``fast`` uses int8 where CTranslate2 supports the job, otherwise bfloat16 where
     the hardware is fast at it, otherwise float32; unless it is float32, some translations and all
     scores change slightly. int8 needs CTranslate2, float16 a GPU."""
-    split: str = one_of("auto", "none", "sentences")
-    """Translate whole lines, or the sentences of each line one by one; auto splits the texts of
-    documents only."""
     fuzzy: bool = True
     """Mark new translations of a PO file as fuzzy. gettext leaves fuzzy ones out until somebody
     has reviewed them; ``false`` releases them unreviewed."""
@@ -130,6 +130,7 @@ class TranslateJob(Checked):
     length_penalty: float | None = None
     max_extra_tokens: int | None = None
     max_source_tokens: int | None = None
+    split: str | None = None
     batch_tokens: int | None = DecodeConfig.batch_tokens
     sampling: bool = DecodeConfig.sampling
     temperature: float = DecodeConfig.temperature
@@ -158,7 +159,6 @@ class TranslateJob(Checked):
             reason = "cannot be used with score, which does not translate"
             self.require_defaults("prefix", "alignment", "nbest", "sampling", reason=reason)
         for setting, used in (
-            (f"split={self.split}", self.split == "sentences"),
             (f"markup={self.markup}", self.markup != "text"),
             (f"format={self.document_format}", self.document_format is not None),
         ):

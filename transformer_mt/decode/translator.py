@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,9 +14,9 @@ from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
 from transformer_mt.decode.engine import Engine, Hypothesis, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
-from transformer_mt.decode.lines.alignment import Link, align_words, same_words
+from transformer_mt.decode.lines.alignment import Link, align_words, same_words, word_indices
 from transformer_mt.decode.lines.letter_case import recased, usual_case
-from transformer_mt.decode.lines.long_lines import split_long
+from transformer_mt.decode.lines.sentences import sentence_starts, split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
 
@@ -32,7 +32,7 @@ counted as short. Of the references of Multi30k's test set none is, of newstest2
 
 
 class _Part(NamedTuple):
-    """A line, or a part of one that is longer than ``max_source_tokens``."""
+    """A sentence, or a part of one that is longer than ``max_source_tokens``."""
 
     source: tuple[int, ...]
     """Its token ids, the tag's included."""
@@ -63,7 +63,7 @@ class Translator:
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
         self._max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
         self.cut_lines = 0
-        """Number of lines so far that exceeded ``max_source_tokens`` and were split."""
+        """Number of lines so far with a sentence that exceeded ``max_source_tokens``."""
         self.short_translations = 0
         """Number of translations so far with less than half of the tokens of their line."""
 
@@ -185,16 +185,18 @@ class Translator:
     ) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; or this many random samples.
 
-        A line longer than ``max_source_tokens`` is split; it has one translation, which joins the
-        best ones of its parts. A line in capitals, title case or lower case without a prefix is
-        translated in its usual case; translations of capitals are in capitals, too.
+        The sentences of a line without a prefix are translated one by one (``decode.split``), and
+        the n-th best translation joins the n-th best ones of them. A line in capitals, title case
+        or lower case without a prefix is translated in its usual case; translations of capitals are
+        in capitals, too.
 
         Args:
             lines: The lines; each may start with a tag (``with_tag``).
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
-            align: Whether to align the words of translations with those of the line. Lines that are
-                split, or whose words change by normalisation, have no alignment.
+            align: Whether to align the words of translations with those of the line. Lines with a
+                sentence of more than ``max_source_tokens``, or whose words change by normalisation,
+                have no alignment.
 
         Raises:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
@@ -207,16 +209,12 @@ class Translator:
         starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
         given = zip(lines, starts, strict=True)
         usual = [line if prefix else self._usual_case(line) for line, prefix in given]
-        encoded = [self.tokenizer.encode_source(line, self.normalizer) for line in usual]
-        lines_in_parts = list(map(self._parts, usual, encoded, starts))
+        split = list(map(self._split, usual, starts))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
-        parts = list(dict.fromkeys(chain.from_iterable(lines_in_parts)))
+        parts = list(dict.fromkeys(chain.from_iterable(parts for parts, _ in split)))
         sources = [list(part.source) for part in parts]
-        hypotheses = self.engine.search(
-            sources,
-            nbest,
-            None if prefixes is None else list(map(self._encode_prefix, parts)),
-        )
+        forced = None if prefixes is None else list(map(self._encode_prefix, parts))
+        hypotheses = self.engine.search(sources, nbest, forced)
         links: Iterator[list[Link] | None] = repeat(None)
         if align:
             found = zip(sources, hypotheses, strict=True)
@@ -226,24 +224,23 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        texts = zip(lines, usual, encoded, lines_in_parts, strict=True)
-        for original, line, ids, line_parts in texts:
-            translations = [translated[part] for part in line_parts]
-            if len(line_parts) != 1:
-                tag = line_parts[0].tag if line_parts else ""
-                space = word_separator(self.languages(tag)[1])
-                translations = [[Translation.joined([best[0] for best in translations], space)]]
-            elif align and not same_words(self.tokenizer, self.normalizer, line):
-                translations = [[replace(each, alignment=None) for each in translations[0]]]
+        for original, line, (line_parts, words) in zip(lines, usual, split, strict=True):
+            tag, text = self.split_tag(original)
+            space = word_separator(self.languages(tag)[1])
+            of_parts = [translated[part] for part in line_parts]
+            translations = [
+                Translation.joined(nth, space, words) for nth in zip(*of_parts, strict=False)
+            ] or [Translation("", 0.0, 0)]
+            if align and not same_words(self.tokenizer, self.normalizer, line):
+                translations = [replace(each, alignment=None) for each in translations]
             if line != original:
-                text = self.split_tag(original)[1]
-                translations = [[replace(t, text=recased(text, t.text)) for t in translations[0]]]
-            results += translations
-            best_of_line = results[-1][0]
+                translations = [replace(t, text=recased(text, t.text)) for t in translations]
+            results.append(translations)
+            num_tokens = sum(len(part.source) for part in line_parts)
             self.short_translations += (
-                len(ids) >= _MIN_TOKENS
-                and best_of_line.text != ""
-                and best_of_line.tokens < len(ids) * _MIN_SHARE
+                num_tokens >= _MIN_TOKENS
+                and translations[0].text != ""
+                and translations[0].tokens < num_tokens * _MIN_SHARE
             )
         return results
 
@@ -272,17 +269,27 @@ class Translator:
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
-    def _parts(self, line: str, ids: list[int], prefix: str) -> list[_Part]:
-        """A line, or the parts of a long one: each has the tag, only the first one the prefix."""
-        tag, _ = split_tag(line, self.tokenizer.tags)
-        if len(ids) <= self._max_source_tokens:
-            return [_Part(tuple(ids), tag, prefix)] if ids else []
-        self.cut_lines += 1
-        tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
-        limit = max(1, self._max_source_tokens - len(tag_ids))
-        texts = split_long(ids[len(tag_ids) :], limit, self.tokenizer)
-        sources = [(*tag_ids, *text) for text in texts]
-        return [_Part(source, tag, "" if i else prefix) for i, source in enumerate(sources)]
+    def _split(self, line: str, prefix: str) -> tuple[list[_Part], list[int]]:
+        """The sentences of a line, or parts of long ones, and the index of the first word of each.
+
+        There are no indices if a sentence is in parts.
+        """
+        tag, text = self.split_tag(line)
+        starts = sentence_starts(text, self.languages(tag)[0])
+        if prefix or self._config.split == "none":  # whole, unless it is too long
+            ids = self.tokenizer.encode_source(line, self.normalizer)
+            starts = starts if len(ids) > self._max_source_tokens else [0]
+        parts, sentences = list[_Part](), list[int]()
+        for start, end in pairwise([*starts, len(text)]):
+            ids = self.tokenizer.encode_source(add_tag(tag, text[start:end]), self.normalizer)
+            tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
+            limit = max(1, self._max_source_tokens - len(tag_ids))
+            for piece in split_long(ids[len(tag_ids) :], limit, self.tokenizer):
+                parts.append(_Part((*tag_ids, *piece), tag, "" if parts else prefix))
+                sentences.append(start)
+        is_cut = len(set(sentences)) < len(sentences)
+        self.cut_lines += is_cut
+        return parts, [] if is_cut else word_indices(text, sentences)
 
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Document, LineTranslator, Translation
-from transformer_mt.registries import MARKUP, SENTENCES
+from transformer_mt.registries import MARKUP
 
 log = logging.getLogger(__name__)
 
@@ -28,22 +27,14 @@ CHUNK_LINES = {"cpu": 2048, "cuda": 16384}
 similar length."""
 
 
-_SEVERAL = re.compile(
-    r"[^\W\d_]{4} ?[.!?…؟।۔][\"'”’»)\]]*\s+[\"'“„«(\[]*(?![a-zß-öø-ÿа-я])[^\W\d_]"
-    r"|[。！？][」』”）]*[^\s。！？」』”）]"
-)
-"""Where another sentence starts: after a word that is too long for most abbreviations."""
-
 _UNUSUAL = {
-    "several": "line(s) hold several sentences (the first: line {first:,}), of which a model "
-    "trained on single sentences may garble or omit some: split=sentences translates them one by "
-    "one",
     "undecodable": "line(s) were not valid UTF-8 (the first: line {first:,}); invalid bytes were "
     "read as U+FFFD",
-    "cut": "line(s) were longer than max_source_tokens={limit} and were translated in parts",
-    "empty": "line(s) with text have an empty translation (the first: line {first:,}){advice}",
+    "cut": "line(s) have sentences of more than max_source_tokens={limit} tokens, which were "
+    "translated in parts",
+    "empty": "line(s) with text have an empty translation (the first: line {first:,})",
     "short": "translation(s) have less than half of the tokens of their line, so text may be "
-    "missing{advice}",
+    "missing",
     "untagged": UNTAGGED,
 }
 """Kinds of unusual lines, and what is logged after the number of each."""
@@ -104,19 +95,13 @@ class LineProcessor:
         """Number of lines translated at a time."""
         self.stats = InputStats()
         """Lines so far; of a job that resumes, from the beginning of its input."""
-        self._split = job.split
-        if job.split == "auto":
-            self._split = "none" if document is None else "sentences"
         self._wrapped: LineTranslator = self._translator
         if document is not None:
             self._wrapped = document.wrap(self._translator)
         elif job.markup == "keep":
             self._wrapped = resolve_name(MARKUP)(self._wrapped)
-        if self._split == "sentences":
-            self._wrapped = resolve_name(SENTENCES)(self._wrapped)
         # A document reports its own, and a given translation may be empty.
         self._counts_empty = document is None and job.score is None
-        self._counts_several = self._split == "none" and aligned is None and not job.alignment
         # Beginnings of translations, or translations to score; one for each line of the input.
         self._aligned: list[str] | None = None
         if aligned is not None:
@@ -137,7 +122,6 @@ class LineProcessor:
             "engine": [engine.name, engine.compute_type],
             **asdict(self._request.config),
             **{key: getattr(job, key) for key in ("nbest", "format", "markup", "alignment", "tag")},
-            "split": self._split,
             "aligned": hashlib.sha256(aligned).hexdigest(),
             "score": job.score is not None,
         }
@@ -156,14 +140,12 @@ class LineProcessor:
 
     def log_input_stats(self) -> None:
         """Logs what was unusual about the input."""
-        advice = ": try split=sentences" if self._split == "none" else ""
         for kind, message in _UNUSUAL.items():
             if count := self.stats.counts.get(kind):
                 text = message.format(
                     first=self.stats.first.get(kind),
                     limit=self._request.config.max_source_tokens,
                     tags=tag_names(self._request.tokenizer.tags),
-                    advice=advice,
                 )
                 log.warning(f"{count:,} {text}")
 
@@ -174,8 +156,6 @@ class LineProcessor:
             lines.append(content.decode(errors="replace"))
             if lines[-1].encode() != content:
                 stats.add("undecodable", number)
-            if self._counts_several and _SEVERAL.search(lines[-1]):
-                stats.add("several", number)
         translator, tagged = self._translator, lines
         cut_before, short_before = translator.cut_lines, translator.short_translations
         if tags := self._request.tokenizer.tags:

@@ -23,7 +23,6 @@ EXPORT: dict[str, Any] = {"model": "x", "format": "hub", "output": "o"}
         ({"sampling": True, "beam_size": 8}, "beam_size applies to beam search"),
         ({"score": "x", "prefix": "y"}, "prefix cannot be used with score"),
         ({"score": "x", "nbest": 2}, "nbest cannot be used with score"),
-        ({"split": "sentences", "score": "x"}, "score applies to whole lines"),
         ({"markup": "keep", "alignment": True}, "cannot be used with markup=keep"),
         ({"format": "html", "prefix": "p"}, "lines: it cannot be used with format=html"),
     ],

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
@@ -168,12 +169,34 @@ def test_bytes_give_text(make: Make, tokenizer: Tokenizer) -> None:
     assert not any("\n" in text for text in texts)
 
 
+def test_sentences_are_translated_one_by_one(make: Make) -> None:
+    sentences = ["The dog jumps.", "A red fox sleeps!", "Yes."]
+    line = " ".join(sentences)
+    one_by_one = make().translate_nbest(sentences, 3, align=True)
+    (found,) = make().translate_nbest([line], 3, align=True)
+    for joined, *parts in zip(found, *one_by_one, strict=True):
+        expected = Translation.joined(parts, " ", [0, 3, 7])
+        assert (joined.text, joined.alignment) == (expected.text, expected.alignment)
+    whole = make(split="none").translate([line])
+    assert whole != [found[0].text]
+    ((forced,),) = make(max_extra_tokens=0).translate_nbest([line], 1, prefixes=["the fox"])
+    assert forced.pieces.count("</s>") == 1  # with a prefix, a line is translated whole
+
+
 def test_joined() -> None:
-    one = Translation("a", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5])
-    blank = Translation("", 0.0, 0)
+    one = Translation("a b", -1.0, 1, -2.0, ["▁a", "</s>"], [-1.5, -0.5], [(1, 0), (0, 1)])
+    blank = Translation("", 0.0, 0, alignment=[])
     assert Translation.joined([one, blank, one], " ") == Translation(
-        "a a", -2.0, 2, -4.0, ["▁a", "</s>"] * 2, [-1.5, -0.5] * 2
+        "a b a b", -2.0, 2, -4.0, ["▁a", "</s>"] * 2, [-1.5, -0.5] * 2
     )
+    # In the second row, the first word of a part and the last one before it are one word.
+    for space, words, second in (
+        (" ", [0, 2, 3], [(4, 2), (3, 3)]),
+        ("", [0, 1, 1], [(2, 1), (1, 2)]),
+    ):
+        joined = Translation.joined([one, blank, one], space, words)
+        assert joined.alignment == [(1, 0), (0, 1), *second]
+    assert Translation.joined([one, replace(one, alignment=None)], " ", [0, 2]).alignment is None
 
 
 def test_translations_much_shorter_than_their_line_are_counted(

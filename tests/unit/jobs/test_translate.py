@@ -113,7 +113,7 @@ def test_sentences_of_a_line_are_translated_separately_and_keep_their_markup(
 ) -> None:
     marked = "The <b>red</b> dog jumps. {who} saw <br/> it!\n"
     text = f"The dog jumps. A fox sleeps!\n\n \nThe barn\n{marked}".encode()
-    out, err = translated(text, split="sentences", markup="keep", engine="torch")
+    out, err = translated(text, markup="keep", engine="torch")
     assert err == ""
     plain, kept = out[: out.rindex("\n", 0, -1) + 1], out.splitlines()[-1]
     first, second, third = translate_lines(
@@ -121,15 +121,6 @@ def test_sentences_of_a_line_are_translated_separately_and_keep_their_markup(
     )
     assert plain == f"{first} {second}\n\n\n{third}\n"
     assert sorted(re.findall(r"<[^<>]*>|\{\w+\}", kept)) == ["</b>", "<b>", "<br/>", "{who}"]
-
-
-def test_lines_of_several_sentences_are_counted(translated: Translated) -> None:
-    text = b"The dog jumps.\nThe dog jumps. A fox sleeps!\n\nThe barn\nReally? No. Yes!\n"
-    _, err = translated(text, beam_size=1)
-    assert "2 line(s) hold several sentences (the first: line 2)" in err
-    assert "split=sentences" in err
-    assert len(err.splitlines()) == 1
-    assert translated(text, beam_size=1, split="sentences")[1] == ""
 
 
 def test_damaged_conversion_is_reported(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

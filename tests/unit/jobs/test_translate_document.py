@@ -71,17 +71,6 @@ def test_messages(
     ]
 
 
-def test_texts_are_split_into_sentences_unless_told_otherwise(
-    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Capitals, "_translate", lambda _, line: Translation(f"[{line}]", 0, 0))
-    page = b"<p>A <i>dog</i> jumps. A fox sleeps!</p>"
-    assert run(page).count(b"[") == 2
-    assert "several sentences" not in capsys.readouterr().err
-    assert run(page, split="none").count(b"[") == 1
-    assert "1 line(s) hold several sentences (the first: line 1)" in capsys.readouterr().err
-
-
 def test_documents_are_utf8(run: Run) -> None:
     for start in ("", "\ufeff", "<meta charset=UTF-8>", '<?xml version="1.0" encoding="utf-8"?>'):
         page = f"{start}<p>&auml;&rarr; ß</p>\r\n"

@@ -96,7 +96,6 @@ class MarkupTranslator:
         self._has_warned = False
         tokenizer = translator.tokenizer
         self._translator = translator
-        self.split_tag, self.languages = translator.split_tag, translator.languages
         numbers = [str(number) for number in range(10, 100)]
         # Numbers of few pieces are frequent in the training text.
         self._numbers = sorted(numbers, key=lambda number: len(tokenizer.encode(number)))
@@ -108,7 +107,7 @@ class MarkupTranslator:
         extracted: dict[int, ExtractedLine] = {}
         before: list[str] = []  # the text of each line, its tag
         for i, tagged in enumerate(lines):
-            tag, line = self.split_tag(tagged)
+            tag, line = self._translator.split_tag(tagged)
             before.append(f"{tag} " if tag else "")
             malformed = is_malformed(line)
             if malformed and not self._has_warned:

@@ -52,7 +52,7 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
     """The best translation of a sentence, with the attention weights of the model.
 
     Args:
-        translator: Of the PyTorch engine: ``Translator.load(FOLDER, engine="torch")``.
+        translator: ``Translator.load(FOLDER, engine="torch", split="none")``.
         sentence: May start with a tag.
 
     Raises:
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--tag", help="tag of the sentence, such as <2de>")
     options = parser.parse_args()
     with exit_status("attention"):
-        translator = Translator.load(options.model, engine="torch")
+        translator = Translator.load(options.model, engine="torch", split="none")
         (sentence,) = translator.with_tag([options.sentence], options.tag)
         attention = compute_attention(translator, sentence)
         with output(options.output) as place:

@@ -1,5 +1,6 @@
 """Word alignment of a translation with its source: from tokens to words."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -58,6 +59,12 @@ def same_words(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> bool:
     tag, text = split_tag(line, tokenizer.tags)
     read = tokenizer.normalize(one_line(normalizer.of_tag(tag).src(text)))
     return len(WORD.findall(read)) == len(WORD.findall(text))
+
+
+def word_indices(text: str, positions: Sequence[int]) -> list[int]:
+    """The index of the word in which each position of a text lies."""
+    starts = [match.start() for match in WORD.finditer(text)]
+    return [max(0, bisect_right(starts, position) - 1) for position in positions]
 
 
 def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

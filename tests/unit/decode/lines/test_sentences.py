@@ -1,0 +1,66 @@
+"""Sentences of lines; long ones are cut between words."""
+
+import random
+from itertools import chain, pairwise
+from string import ascii_lowercase
+
+import pytest
+
+from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.lines.sentences import sentence_starts, split_long
+
+SENTENCES = {
+    "en": [
+        ["Dr. Smith paid $3.50.", "He left at 5 p.m. on Jan. 3rd!", "Really?", "Yes."],
+        ['He said: "The dog sleeps."', "A fox jumps.", "Wait … what?", "- Red."],
+        ["The U.S. President met J. R. R. Fox at St. Paul.", "It was 2010.", "It rained."],
+        ["See http://a.b/c?q=Now.Then there.", "Write to a@b.com.", "Thanks."],
+        ["Use e.g. Python.", "A list of 1.6 million etc. follows.", "20 came."],
+        ["Plan B\xa0.", "Next one.", "A page\u2028of one.", "Another. \x0b", "Yes."],
+        ["No space.Here?None. and a word in lower case. follows"],
+        [""],
+        ["  . "],
+    ],
+    "de": [
+        ["Das ist z. B. ein Satz.", "Am 3. Oktober kam Dr. Müller.", "„Nein.“", "Er ging."],
+        ["Seit dem 19. und 20. Jahrhundert kostet er ca. 5 Euro.", "„Ja!“, sagte er, d.h. Ja."],
+    ],
+    "fr": [["Voir l'art. 5 du code.", "M. Dupont et Mme. Curie sont là.", "Quoi ?"]],
+    "es": [["¿Qué?", "¡No!", "El Sr. Pérez llegó."]],
+    "ru": [["Это т.е. Москва.", "Он идёт."]],
+    "ja": [["日本語。", "「はい。」", "それ！"]],
+    "zh_Hans": [["你好。", "我是人。"]],
+    "ko": [["나는 학생이다.", "그는 간다."]],
+    "hi": [["यह है।", "वह है।"]],
+    "ar": [["هل هذا؟", "نعم."]],
+    "und": [["One.", "Two!", "Three"]],
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_sentences(language: str) -> None:
+    for sentences in SENTENCES[language]:
+        text = ("" if language in ("ja", "zh_Hans") else " ").join(sentences)
+        bounds = pairwise([*sentence_starts(text, language), len(text)])
+        assert [text[start:end].strip() for start, end in bounds] == [s.strip() for s in sentences]
+
+
+def parts_of(tokenizer: Tokenizer, line: str, max_tokens: int) -> list[str]:
+    ids = tokenizer.encode(line)
+    parts = split_long(ids, max_tokens, tokenizer)
+    assert [*chain(*parts)] == ids
+    assert all(0 < len(part) <= max_tokens for part in parts)
+    return list(map(tokenizer.decode, parts))
+
+
+def test_a_long_sentence_is_cut_between_words(tokenizer: Tokenizer) -> None:
+    long = " ".join(["quick brown fox jumps"] * 9).capitalize() + "."
+    parts = parts_of(tokenizer, long, 20)
+    assert " ".join(parts) == long
+    assert all(set(part.split()) <= set(long.split()) for part in parts)
+    assert parts_of(tokenizer, "", 20) == []
+
+
+def test_a_word_of_100_000_letters_is_cut_anywhere(tokenizer: Tokenizer) -> None:
+    word = "".join(random.Random(1).choices(ascii_lowercase, k=100_000))
+    assert "".join(parts_of(tokenizer, word, 60)) == word
