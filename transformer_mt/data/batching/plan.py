@@ -151,7 +151,7 @@ class BatchPlan:
 def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
     """How often a pair of each training source occurs in an epoch; empty: each pair once.
 
-    Of each source at least one pair occurs, or ``ShardedPlan`` refuses it.
+    Of each source at least one pair occurs, unless the corpus has shards, which share them.
 
     Args:
         config: With ``weights``.

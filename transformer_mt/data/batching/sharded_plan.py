@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from transformer_mt.data.batching.plan import CHUNKS_PER_BATCH, BatchPlan, GlobalBatch
 from transformer_mt.data.store.token_store import Corpus, TokenStore
-from transformer_mt.errors import InputError
 
 _ORDER_SEED, _SHARD_SEED = 2, 3
 """Last numbers of the seeds: none is 0, because trailing zeros do not change a seed."""
@@ -73,12 +72,6 @@ class ShardedPlan:
         weights = np.array(self._weights or [1.0] * sizes.shape[1])
         whole = np.floor(weights)
         by_source = whole * sizes + np.round((weights - whole) * sizes)
-        seen = by_source.any(axis=0)
-        for source in np.flatnonzero(sizes.any(axis=0) & (weights > 0) & ~seen):
-            raise InputError(
-                f"data.weights: source {source + 1} is so small that none of its pairs would be "
-                f"seen with a weight of {weights[source]:g}: set a larger weight, or remove it"
-            )
         pairs = by_source.sum(axis=1)
         targets = np.maximum(1, tokens @ weights)
         # Each chunk may have half a pair too much at both ends.
