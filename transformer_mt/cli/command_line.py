@@ -36,7 +36,7 @@ def run(command: Command, arguments: list[str], run_job: Run) -> None:
         print(help_text(command))
     elif flags.multirun:
         _sweep(command, flags, overrides)
-    elif flags.cfg or flags.info or flags.shell_completion:
+    elif flags.cfg or flags.shell_completion:
         _show(command, flags, overrides)
     else:
         run_job(compose_job(command, overrides, flags.config_dir, flags.config_name))
@@ -52,7 +52,6 @@ def _parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]
     mode.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("--package", "-p")
-    mode.add_argument("--info", "-i", nargs="?", const="all")
     mode.add_argument("--shell-completion", "-sc", action="store_true")
     parser.add_argument("--config-dir", "-cd", type=Path)
     parser.add_argument("--config-name", "-cn", default=command)
@@ -72,17 +71,14 @@ def _parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]
 
 
 def _show(command: Command, flags: Namespace, overrides: list[str]) -> None:
-    """Prints what Hydra's flags ask for: a configuration, information, or a completion."""
+    """Prints what Hydra's flags ask for: a configuration, or a completion."""
     name = flags.config_name
     with hydra_app(command, overrides, flags.config_dir) as app:
         if flags.shell_completion:
             app.shell_completion(name, overrides)
-            return
-        given = hydra_overrides(command, overrides, flags.config_dir)
-        if flags.cfg:
-            app.show_cfg(name, given, flags.cfg, flags.package, flags.resolve)
         else:
-            app.show_info(flags.info, name, given)
+            given = hydra_overrides(command, overrides, flags.config_dir)
+            app.show_cfg(name, given, flags.cfg, flags.package, flags.resolve)
 
 
 def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
@@ -119,13 +115,7 @@ def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
         def task(config: DictConfig) -> float | None:
             return _run_job(command, where_found, config)
 
-        try:
-            app.multirun(name, task, given)
-        finally:
-            folder = HydraConfig.get().sweep.dir
-            if command == "train" and any(Path(folder).glob(f"*/**/{RUN_INFO}")):
-                table = f"the runs of the sweep beside each other: scripts/compare_runs.py {folder}"
-                print(f"mt-train: {table}", file=sys.stderr)
+        app.multirun(name, task, given)
 
 
 def _run_job(command: Command, where_found: list[str], config: DictConfig) -> float | None:

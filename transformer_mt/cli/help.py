@@ -27,7 +27,6 @@ def help_text(command: Command) -> str:
         (f"{program} -m KEY=A,B", "a sweep: a job for each value"),
         ("--config-dir FOLDER", "options in a folder of your own"),
         ("--config-name NAME", "another main file, such as a run's config"),
-        ("--info", "Hydra: plugins, search path, defaults"),
         (f'eval "$({program} -sc install=bash)"', "completion in bash (also zsh, fish)"),
     )
     blocks = [
