@@ -45,10 +45,8 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
     message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
     message += next((hint for word, hint in _HINTS.items() if word in message), "")
     if isinstance(cause, ConfigKeyError | ConfigAttributeError):
-        message += (
-            suggest(str(cause.full_key or cause.key), command, overrides)
-            or "; --help lists all settings"
-        )
+        key = str(cause.full_key or cause.key)
+        message += suggest(key, command) or "; --help lists all settings"
     return message
 
 
@@ -70,13 +68,12 @@ def _unknown_option(group: str, option: str, listed: Sequence[str]) -> str:
     return f"there is no {group}={option}; {hint}{group} is one of: {', '.join(known)}"
 
 
-def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
+def suggest(key: str, command: Command) -> str:
     """What was meant by an unknown key, such as ``; did you mean …?``; empty if nothing is similar.
 
     Args:
         key: The dotted key.
         command: The command.
-        overrides: Its arguments.
     """
     group, _, leaf = key.rpartition(".")
     kinds = [kind.split("+") for kind in SOURCE_FIELDS if leaf in kind.split("+")]
@@ -88,10 +85,9 @@ def suggest(key: str, command: Command, overrides: Sequence[str] = ()) -> str:
     groups = {path.name for path in CONFIG_DIRS[command].iterdir() if path.is_dir()}
     if any(name.startswith(f"data.{key}.") for name in setting_names(command)):
         return f"; its settings are written data.{key}.NAME"
-    if key in groups and any(text.lstrip("+~").startswith(f"{key}.") for text in overrides):
-        return f"; it has no settings of its own: {key} is one of {', '.join(group_options(key))}"
-    if key in groups:  # a file experiment/mine.yaml, read as experiment.*
-        return f"; a file in a folder {key}/ must begin with the line '# @package _global_'"
+    if key in groups:  # also of a file experiment/mine.yaml, read as experiment.*
+        file = f"a file in a folder {key}/ must begin with the line '# @package _global_'"
+        return f"; {key} is one of {', '.join(group_options(key))}; {file}"
     near = similar(key, setting_names(command))
     return f"; did you mean {' or '.join(near[:2])}?" if near else ""
 
