@@ -80,6 +80,11 @@ class Translation:
     for a line that was cut, or whose words change by normalisation."""
 
     @classmethod
+    def copied(cls, text: str) -> "Translation":
+        """Text as its own translation."""
+        return cls(text, 0.0, 0, alignment=[(i, i) for i in range(len(WORD.findall(text)))])
+
+    @classmethod
     def joined(
         cls, parts: Sequence["Translation"], space: str, words: Sequence[int] = ()
     ) -> "Translation":

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +16,7 @@ from transformer_mt.decode.engine import Engine, Hypothesis, length_penalty
 from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
 from transformer_mt.decode.lines.alignment import Link, align_words, same_words, word_indices
 from transformer_mt.decode.lines.letter_case import recased, usual_case
-from transformer_mt.decode.lines.sentences import sentence_starts, split_long
+from transformer_mt.decode.lines.sentences import segments, split_long
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Translation
 
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
     tag: str
     """Tag of the line; may be empty."""
     prefix: str
-    """Beginning of its translation; may be empty."""
+    """Beginning of its translation, or all of it if there are no tokens: text that is copied."""
 
 
 class Translator:
@@ -211,7 +211,8 @@ class Translator:
         usual = [line if prefix else self._usual_case(line) for line, prefix in given]
         split = list(map(self._split, usual, starts))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
-        parts = list(dict.fromkeys(chain.from_iterable(parts for parts, _ in split)))
+        unique = dict.fromkeys(chain.from_iterable(parts for parts, _ in split))
+        parts = [part for part in unique if part.source]
         sources = [list(part.source) for part in parts]
         forced = None if prefixes is None else list(map(self._encode_prefix, parts))
         hypotheses = self.engine.search(sources, nbest, forced)
@@ -220,7 +221,7 @@ class Translator:
             found = zip(sources, hypotheses, strict=True)
             pairs = [(source, each.tokens) for source, best in found for each in best]
             links = iter(align_words(self.engine, self.tokenizer, pairs))
-        translated: dict[_Part, list[Translation]] = {}
+        translated = {part: [Translation.copied(part.prefix)] * nbest for part in unique}
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
@@ -275,21 +276,25 @@ class Translator:
         There are no indices if a sentence is in parts.
         """
         tag, text = self.split_tag(line)
-        starts = sentence_starts(text, self.languages(tag)[0])
+        spans = list(segments(text, self.languages(tag)[0]))
         if prefix or self._config.split == "none":  # whole, unless it is too long
             ids = self.tokenizer.encode_source(line, self.normalizer)
-            starts = starts if len(ids) > self._max_source_tokens else [0]
-        parts, sentences = list[_Part](), list[int]()
-        for start, end in pairwise([*starts, len(text)]):
+            spans = spans if len(ids) > self._max_source_tokens else [(0, len(text), True)]
+        parts, starts = list[_Part](), list[int]()
+        for start, end, is_text in spans:
+            if not is_text:
+                parts.append(_Part((), tag, text[start:end].strip()))
+                starts.append(start)
+                continue
             ids = self.tokenizer.encode_source(add_tag(tag, text[start:end]), self.normalizer)
             tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
             limit = max(1, self._max_source_tokens - len(tag_ids))
             for piece in split_long(ids[len(tag_ids) :], limit, self.tokenizer):
                 parts.append(_Part((*tag_ids, *piece), tag, "" if parts else prefix))
-                sentences.append(start)
-        is_cut = len(set(sentences)) < len(sentences)
+                starts.append(start)
+        is_cut = len(set(starts)) < len(starts)
         self.cut_lines += is_cut
-        return parts, [] if is_cut else word_indices(text, sentences)
+        return parts, [] if is_cut else word_indices(text, starts)
 
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""

@@ -45,7 +45,7 @@ def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) ->
         "none": ("THE “dog”, u\u0308ber", "THE “dog”, u\u0308ber"),
         "nfc": ("THE “dog”, u\u0308ber", "THE “dog”, über"),
         "standard": ("THE “dog”, u\u0308ber &amp; up", 'THE "dog", über & up'),
-        "moses": ("“THE” dog,  über…", '"THE" dog, über...'),
+        "moses": ('THE "dog", über', 'THE "dog," über'),
     }
     raw, read = lines[name]
     config = DecodeConfig(max_extra_tokens=6)
@@ -177,6 +177,11 @@ def test_sentences_are_translated_one_by_one(make: Make) -> None:
     for joined, *parts in zip(found, *one_by_one, strict=True):
         expected = Translation.joined(parts, " ", [0, 3, 7])
         assert (joined.text, joined.alignment) == (expected.text, expected.alignment)
+    (around,) = make().translate_nbest([f"- {line} 😀👍"], 3, align=True)
+    for copied, inside in zip(around, found, strict=True):
+        links = [(0, 0), *((i + 1, j + 1) for i, j in inside.alignment or ())]
+        assert copied.text == f"- {inside.text} 😀👍"
+        assert copied.alignment == [*links, (8 + 1, len(copied.text.split(" ")) - 1)]
     whole = make(split="none").translate([line])
     assert whole != [found[0].text]
     ((forced,),) = make(max_extra_tokens=0).translate_nbest([line], 1, prefixes=["the fox"])

@@ -17,7 +17,7 @@ import sentencepiece as spm
 from transformer_mt import files
 from transformer_mt.config.source import TAG
 from transformer_mt.data.text.lines import is_blank
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.normalization import ASCII, Normalizer
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import InputError
 from transformer_mt.files import reading
@@ -116,18 +116,21 @@ class Tokenizer:
     @cached_property
     def _unknown_marks(self) -> re.Pattern[str] | None:
         """The marks that are neither in the vocabulary nor changed by the model's normalisation."""
-        known = set(self.vocabulary)
-        unknown = [c for c in _MARKS if c not in known and c in self._sp.normalize(f"a{c}a")]
-        return re.compile(f"[{''.join(unknown)}]") if unknown else None
+        known, marks = set(self.vocabulary), [*_MARKS, *ASCII]
+        unknown = [c for c in marks if c not in known and c in self._sp.normalize(f"a{c}a")]
+        return re.compile(f"[{re.escape(''.join(unknown))}]") if unknown else None
 
     def without_unknown_marks(self, line: str) -> str:
         """A source text without marks that the vocabulary lacks, which would change the translation
-        of the text around them; spaces become plain ones.
+        of the text around them; spaces, quotes, dashes and ellipses become those of ASCII.
 
         Those that its training text had stay: Persian, Hindi and some emoji need joiners.
         """
-        marks = self._unknown_marks
-        return marks.sub(lambda mark: " " * mark[0].isspace(), line) if marks else line
+
+        def replacement(mark: re.Match[str]) -> str:
+            return ASCII.get(mark[0], " " * mark[0].isspace())
+
+        return self._unknown_marks.sub(replacement, line) if self._unknown_marks else line
 
     def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
         """Ids of a source line, of its tag first, without the marks that the vocabulary lacks."""

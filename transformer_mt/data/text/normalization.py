@@ -29,10 +29,11 @@ _PUNCTUATION = {
     "": "\xad\u061c\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068"
     "\u2069\ufeff" + "".join(map(chr, [*range(9), *range(14, 28), 127])),
 }
-_ASCII = {character: ascii_ for ascii_, group in _PUNCTUATION.items() for character in group}
+ASCII = {character: ascii_ for ascii_, group in _PUNCTUATION.items() for character in group}
+"""Quotes, dashes and other punctuation, spaces and marks, and their replacements in ASCII."""
 # Windows-1252 read as Latin-1, as HTML interprets these codes, too: 0x92 is an apostrophe.
 _C1 = {chr(c): bytes([c]).decode("cp1252", errors="ignore") for c in range(0x80, 0xA0)}
-REPLACEMENTS = _ASCII | {code: _ASCII.get(char, char) for code, char in _C1.items()}
+REPLACEMENTS = ASCII | {code: ASCII.get(char, char) for code, char in _C1.items()}
 """Characters that ``standard`` replaces, and their replacements."""
 
 _TO_REPLACE = re.compile(f"[{re.escape(''.join(REPLACEMENTS))}]")

@@ -62,9 +62,9 @@ def same_words(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> bool:
 
 
 def word_indices(text: str, positions: Sequence[int]) -> list[int]:
-    """The index of the word in which each position of a text lies."""
-    starts = [match.start() for match in WORD.finditer(text)]
-    return [max(0, bisect_right(starts, position) - 1) for position in positions]
+    """The index of the word at each position of a text, or after it."""
+    ends = [match.end() for match in WORD.finditer(text)]
+    return [bisect_right(ends, position) for position in positions]
 
 
 def source_word_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:

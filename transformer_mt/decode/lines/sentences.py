@@ -2,7 +2,8 @@
 
 import re
 from bisect import bisect_right
-from itertools import accumulate
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 import regex
 from sentencex import segment
@@ -11,19 +12,41 @@ from transformer_mt.config.languages import ORDINAL_STOPS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.lines.alignment import WORD_START
 
+_EMOJI = "\u200d\u20e3\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"
+
 _BOUNDARY = regex.compile(
     r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.)+\p{L}{1,2}  # not of J. Smith, U.S., d.h.
                           | Mr | Mrs | Ms | Mme | Dr | Prof | St | Ft | Hr | Fr | Nr | Sr | Jr )) \.
           | \.{2,} | [!?…؟।۔]+ )
-        [\p{Pf}\p{Pi}\p{Pe}"']* \s+
+        [\p{Pf}\p{Pi}\p{Pe}"']* (?: \s* [EMOJI] )* \s+
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}] | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
-      | [。！？]+ [\p{Pf}\p{Pe}]* (?=.)""",
+      | [。！？]+ [\p{Pf}\p{Pe}]* (?=.)""".replace("EMOJI", _EMOJI),
     regex.VERBOSE | regex.DOTALL,
 )
 """Where a sentence may end, and what follows could start another one."""
 
+_EDGES = regex.compile(
+    r"""\s* (?: (?: [-–—*•·‣◦●○▪►>\#]+ | \(?(?:\d{1,3}|[a-z])\) ) \s+ | [EMOJI]+ \s* )*
+        ((?>.*[^EMOJI\s])?) .*""".replace("EMOJI", _EMOJI),
+    regex.VERBOSE | regex.DOTALL,
+)
+"""A sentence, after marks of list items and emoji, and before emoji."""
+
 _SPACE = re.compile(r"\s")
 """White space; sentencex 1.0.32 panics at a full stop after one that is not a plain space."""
+
+
+def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
+    """Start and end of each sentence of a text and, with False, of what is copied around them.
+
+    These are marks of list items and emoji, for which models that know few of them write anything.
+    """
+    for start, end in pairwise([*sentence_starts(text, language), len(text)]):
+        match = _EDGES.fullmatch(text, start, end)
+        bounds = (start, *match.span(1), end)
+        for (first, last), is_text in zip(pairwise(bounds), (False, True, False), strict=True):
+            if text[first:last].strip():
+                yield first, last, is_text
 
 
 def sentence_starts(text: str, language: str) -> list[int]:

@@ -82,6 +82,8 @@ def test_marks_that_the_training_text_lacked_are_left_out_of_sources(
         assert (tokenizer.encode_source(line, PLAIN) == plain) != is_known, ascii(mark)
         expected = line.removeprefix(tag) if is_known else " rotes Haus"
         assert tokenizer.normalize(line.removeprefix(tag)).split() == expected.split()
+    quoted = tokenizer.encode_source(f"{tag}„rotes“ – Haus…", PLAIN)
+    assert quoted == tokenizer.encode_source(f'{tag}"rotes" - Haus...', PLAIN)
     ((src, tgt),) = tokenizer.encode_pairs([(f"{tag}\ufeffHaus", "\ufeffHaus")], PLAIN)
     assert src == tokenizer.encode_source(f"{tag}Haus", PLAIN)
     assert tgt == tokenizer.encode("\ufeffHaus") != tokenizer.encode("Haus")

@@ -7,7 +7,7 @@ from string import ascii_lowercase
 import pytest
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.decode.lines.sentences import sentence_starts, split_long
+from transformer_mt.decode.lines.sentences import segments, sentence_starts, split_long
 
 SENTENCES = {
     "en": [
@@ -43,6 +43,25 @@ def test_sentences(language: str) -> None:
         text = ("" if language in ("ja", "zh_Hans") else " ").join(sentences)
         bounds = pairwise([*sentence_starts(text, language), len(text)])
         assert [text[start:end].strip() for start, end in bounds] == [s.strip() for s in sentences]
+
+
+@pytest.mark.parametrize(
+    ("text", "translated"),
+    [
+        ("I love you 😀", ["I love you"]),
+        ("👍🏽 Great! 😀 He came. 👨\u200d👩\u200d👧❤\ufe0f", ["Great!", "He came."]),
+        ("- Yes! 2) Certainly! (a) ok.", ["Yes!", "Certainly! (a) ok."]),
+        ("  • > ## Title ✅Done", ["Title ✅Done"]),
+        ("✅Done! C# costs -5 €, or 20 °C.", ["Done!", "C# costs -5 €, or 20 °C."]),
+        ("😀", []),
+        ("- ", []),
+        (" \t", []),
+    ],
+)
+def test_marks_of_list_items_and_emoji_are_copied(text: str, translated: list[str]) -> None:
+    spans = list(segments(text, "en"))
+    assert [text[start:end].strip() for start, end, is_text in spans if is_text] == translated
+    assert "".join("".join(text[i:j] for i, j, _ in spans).split()) == "".join(text.split())
 
 
 def parts_of(tokenizer: Tokenizer, line: str, max_tokens: int) -> list[str]:
