@@ -148,6 +148,8 @@ class Trainer:
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
         state, criteria = self.state, self.criteria
+        if state.step == 0 and self._world.device.type == "cuda" and not self.batches.buffer_shape:
+            self._probe_memory()
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
@@ -197,6 +199,13 @@ class Trainer:
         self._accounted = now
         if self.criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
             self.state.seconds = self._world.broadcast_object(self.state.seconds)
+
+    def _probe_memory(self) -> None:
+        """Computes the gradient of the largest batch, so that missing memory shows at the start."""
+        self._micro_batches = [self.batches.worst_case()]
+        self._train_step.gradient(self._micro_batches, 1)
+        self._train_step.optimizer.zero_grad()
+        self._micro_batches = []
 
     def _memory_advice(self) -> str:
         """What to do when the current update exhausts the memory."""

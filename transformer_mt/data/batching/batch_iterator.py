@@ -5,9 +5,11 @@ from collections.abc import Generator, Iterable
 from contextlib import closing
 from typing import TypeVar
 
+import numpy as np
+
 from transformer_mt.batch import Batch
 from transformer_mt.config import TrainJob
-from transformer_mt.data.batching.micro_batches import micro_batches
+from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, epoch_weights
 from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.batching.static_batches import BufferShape, buffered_batches, plan_buffers
@@ -44,7 +46,7 @@ class BatchIterator:
     def __init__(
         self, job: TrainJob, train: Corpus, max_tokens: int, fixed_shape: bool, world: World
     ):
-        self._max_tokens, self._world = max_tokens, world
+        self._train, self._max_tokens, self._world = train, max_tokens, world
         weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
         if world.local_rank == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
@@ -74,6 +76,14 @@ class BatchIterator:
             if self._world.device.type == "cuda":
                 parts = [part.pin_memory() for part in parts]
             yield parts, batch.num_targets
+
+    def worst_case(self) -> Batch:
+        """The micro-batch that needs the most memory, made of the longest pairs."""
+        store = self._train.sample
+        lengths = np.stack([store.src.lengths, store.tgt.lengths])
+        longer, shorter = lengths.max(axis=0), lengths.min(axis=0)
+        order = np.lexsort((-shorter, -longer))[: max(1, self._max_tokens // int(longer.max()))]
+        return collate(store, order)
 
 
 def prefetch(items: Generator[T, None, None]) -> Generator[T, None, None]:
