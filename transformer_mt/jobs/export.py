@@ -14,7 +14,7 @@ from transformer_mt.decode import engine
 from transformer_mt.decode.engines import ctranslate2_conversion
 from transformer_mt.decode.engines.ctranslate2_engine import check_available
 from transformer_mt.errors import InputError
-from transformer_mt.model_folder import ModelFolder, locate
+from transformer_mt.model_folder import ModelFolder
 from transformer_mt.protocols import ExportFormat
 from transformer_mt.registries import EXPORT_FORMATS
 
@@ -28,18 +28,13 @@ def export(job: ExportJob) -> Path:
 
     Raises:
         InputError: The model folder or its checkpoint is missing or damaged, the output is not a
-            new or empty folder outside it, the format cannot represent the model, or a library is
-            missing.
+            new or empty folder, the format cannot represent the model, or a library is missing.
     """
-    model, output = locate(job.model), files.expand_user(job.output)
-    original, target = model.resolve(), output.resolve()
-    if target.is_relative_to(original) or original.is_relative_to(target):
-        raise InputError(
-            f"output={output} overlaps the model folder {model}: choose a folder outside it"
-        )
+    output = files.expand_user(job.output)
+    target = output.resolve()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise InputError(f"output={output} exists and is not an empty folder: choose another")
-    source = LoadedFolder(model, job.step)
+    source = LoadedFolder(job.model, job.step)
     with files.new_folder(target) as folder:
         kind = source.write(job.format, folder, job.compute_type)
     log.info("exported %s as %s: %s", job.model, kind, output)
@@ -49,7 +44,7 @@ def export(job: ExportJob) -> Path:
 class LoadedFolder(ModelFolder):
     """A model folder that is exported, with its verified weights."""
 
-    def __init__(self, reference: Path, step: int | None):
+    def __init__(self, reference: str, step: int | None):
         super().__init__(reference, step)
         self.model = self.load_model()
 
