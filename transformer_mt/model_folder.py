@@ -43,9 +43,7 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     if vocabulary is not None:
         values[_CHECKSUM] = vocabulary_checksum(vocabulary)
     values["format"] = FORMAT  # the last key: a truncated file has none
-    # PyYAML takes U+0085 for a line break, which is read as a space unless it is escaped.
-    readable = r"\x85" not in repr(values)
-    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=readable, width=1000)
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     files.write_text(folder / CONFIG, text)
 
 
@@ -141,15 +139,8 @@ class ModelFolder:
             return open_checkpoint(self.path, self.step).path / WEIGHTS
         weights = self.path / WEIGHTS
         if not weights.exists():
-            from transformer_mt.checkpoint import steps
-
-            saved = steps(self.path)
-            because = (
-                f": copy it again, or set step={saved[-1]} to use a checkpoint"
-                if saved
-                else " yet: its training has not reached the first checkpoint"
-            )
-            raise InputError(f"{self.path} has no {WEIGHTS}{because}")
+            remedy = "copy it again, or wait for the first checkpoint of its training"
+            raise InputError(f"{self.path} has no {WEIGHTS}: {remedy}")
         return weights
 
     @cached_property

@@ -66,9 +66,7 @@ def test_weights_are_loaded_from_the_given_step(folder: Path) -> None:
         assert model.embedding.weight.unique().tolist() == [step]
         assert not model.training
         assert (tokenizer.vocab_size, read) == (280, job())
-    with pytest.raises(
-        InputError, match=r"no model\.safetensors: copy it again, or set step=20 to"
-    ):
+    with pytest.raises(InputError, match=r"no model\.safetensors: copy it again, or wait for"):
         ModelFolder(folder).load_model()
     with pytest.raises(InputError, match="has no checkpoint of step 6; it has: 5, 20"):
         ModelFolder(folder, 6).load_model()
@@ -106,7 +104,7 @@ def another_vocabulary(folder: Path) -> None:
     [
         (shutil.rmtree, "no model folder"),
         (lambda f: (f / "config.yaml").unlink(), r"not a model folder: it has no config\.yaml"),
-        (lambda f: (f / "model.safetensors").unlink(), "not reached the first checkpoint"),
+        (lambda f: (f / "model.safetensors").unlink(), "wait for the first checkpoint"),
         (
             lambda f: (f / "tokenizer.model").unlink(),
             r"cannot read .*tokenizer\.model: No such file",
@@ -160,17 +158,17 @@ def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
         ModelFolder(folder).load_model()
 
 
-names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+names = st.text(st.characters(exclude_characters="\0\x85", exclude_categories=["Cs"]), min_size=1)
 
 
 @given(st.lists(names, min_size=8, max_size=8))
 @example(["a$b", "$", "{x}", "\\", "\\$x\\", "a'b", '"', "}"])
-@example(["a\x85", "\x85", "\x85a", "ä\u2028", "\u2029", "\ufeff", "\x7f", "\r\n"])
+@example(["a\x0b", "\x1c", "\t", "ä\u2028", "\u2029", "\ufeff", "\x7f", "\r\n"])
 @example(["null", "1e3", "2001-01-01", "a: b", "# x", "!!python/name:os.system", "x" * 3000, "😀"])
 def test_any_strings_of_a_configuration_survive(
     tmp_path_factory: pytest.TempPathFactory, strings: list[str]
 ) -> None:
-    """As names of files and folders, but for interpolations and OmegaConf's mark "???"."""
+    """As names of files and folders, but for interpolations, OmegaConf's mark "???" and U+0085."""
     assume("???" not in strings and "${" not in "\n".join(strings))
     folder, (run_dir, cache_dir, src, tgt, tsv, path, init_from, mirror) = (
         tmp_path_factory.mktemp("folder"),
