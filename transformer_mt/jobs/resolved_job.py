@@ -83,11 +83,8 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     if reference.startswith(hub_models.PREFIX):
         reference = hub_models.pin(reference)  # the same for all workers
     job = replace(job, train=replace(job.train, init_from=reference))
-    folder = model_folder.locate(reference, job.cache_dir)
-    if not (folder / run_layout.WEIGHTS).exists():
-        hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
-        raise InputError(f"train.init_from={reference} is not a model folder; {hint}")
-    model = model_folder.ModelFolder(folder)
+    model = model_folder.ModelFolder(reference, cache_dir=job.cache_dir)
+    folder = model.weights.parent  # missing weights are reported before data are prepared
     is_one_file = model.tokenizer.tgt is model.tokenizer
     vocabulary = str(folder / run_layout.TOKENIZER if is_one_file else folder)
     if job.tokenizer.path not in (None, vocabulary):
