@@ -1,4 +1,4 @@
-"""Lines in capitals, title case or lower case, which are translated in their usual case.
+"""Text in capitals, title case or lower case, which is translated in its usual case.
 
 A model knows "MAN", and often "Man", as other words than "man", or spells them letter by letter,
 and translates them to nonsense. The vocabulary tells what is usual: frequent words are its pieces.
@@ -6,6 +6,8 @@ and translates them to nonsense. The vocabulary tells what is usual: frequent wo
 
 import math
 import re
+
+import regex
 
 from transformer_mt.config.languages import CAPITAL_NOUNS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -15,13 +17,16 @@ _MIN_LETTERS = 4
 _MARGIN = 2  # a joint vocabulary counts both languages: German "Man" is not English "man"
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")  # not of an address
+_CAPITALS = regex.compile(r"(?<![^\s([“„«‘¿¡\"])\p{Lu}{4,}(?![\w@/(=]|[.:][\w/])")
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     """A source text in capitals, title case or lower case as it would usually be written.
 
-    Any other text is returned as it is, and so is title case in languages that capitalise nouns.
+    Of any other text, and of title case in languages that capitalise nouns, only long words in
+    capitals change, if their usual form takes at most half as many pieces and these are long, too:
+    words that the vocabulary knows, not abbreviations.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
@@ -45,15 +50,21 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         margin = 1 if match.start() in starts else _MARGIN
         return match[0].capitalize() if capital * margin < lower else match[0].lower()
 
-    if text.islower():
-        return _LETTERS.sub(better_known, text)
+    def less_loud(match: re.Match[str]) -> str:
+        best = best_known(match)
+        pieces, loud_pieces = len(tokenizer.encode(best)), len(tokenizer.encode(match[0]))
+        if len(best) <= 3 * pieces or loud_pieces < 2 * pieces:
+            return match[0]
+        return best.capitalize() if match.start() in starts else best
+
     if text.isupper() and sum(map(str.isalpha, text)) >= _MIN_LETTERS:
         usual = _WORD.sub(best_known, text)
-    elif _is_title(text) and base_language(lang) not in CAPITAL_NOUNS:
-        usual = _LETTERS.sub(better_known, text)
     else:
-        return text
-    return _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
+        text = _CAPITALS.sub(less_loud, text)
+        if not text.islower() and (base_language(lang) in CAPITAL_NOUNS or not _is_title(text)):
+            return text
+        usual = _LETTERS.sub(better_known, text)
+    return usual if text.islower() else _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
 
 
 def _is_title(text: str) -> bool:
@@ -69,4 +80,4 @@ def recased(text: str, translation: str) -> str:
     """The translation in the case of its text: in capitals, or with a capital first for a title."""
     if text.isupper():
         return translation.upper()
-    return translation if text.islower() else translation[:1].upper() + translation[1:]
+    return translation if text[:1].islower() else translation[:1].upper() + translation[1:]
