@@ -87,7 +87,7 @@ class Prepared:
     """The test set; may be empty."""
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
-    compares; with weighted sources, also the number of pairs of each (``sources``)."""
+    compares."""
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -117,8 +117,6 @@ def prepare(job: TrainJob) -> Prepared:
     corpus = _corpus(job, cache_dir, vocabulary, excluded)
     train = Corpus.load(corpus)
     checksums = {"corpus": train.fingerprint, **{k: files.cache_key(v) for k, v in sets.items()}}
-    if data.weights:  # otherwise the division into sources has no effect
-        checksums["sources"] = " ".join(map(str, train.source_sizes.sum(axis=0)))
     encoded = [*tokenizer.encode_pairs(sets["valid"], Normalizer.of(data))]
     src, tgt = (Side.from_lists([[*pair[i], EOS] for pair in encoded]) for i in (0, 1))
     return Prepared(

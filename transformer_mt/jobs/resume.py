@@ -58,7 +58,6 @@ checkpoints."""
 _DATA = {
     "valid": "validation data has",  # first: it also changes a corpus that is cleaned of its pairs
     "corpus": "training data or its vocabulary has",
-    "sources": "number of pairs of a source, which data.weights uses, has",
 }
 """Parts of the data that must not change, by the name of their recorded checksum."""
 

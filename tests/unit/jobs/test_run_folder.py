@@ -28,7 +28,7 @@ from transformer_mt.training.progress import TrainingState
 CPU = World(torch.device("cpu"))
 
 
-FINGERPRINTS = {"corpus": "1", "sources": "[1]", "valid": "2", "test": "3"}
+FINGERPRINTS = {"corpus": "1", "valid": "2", "test": "3"}
 SCORE = Score(name="BLEU", score=38.4, signature="nrefs:1|tok:13a", segments=9, verbose="")
 
 
@@ -124,7 +124,6 @@ def test_a_run_that_now_holds_pairs_out_does_not_replace_files(tmp_path: Path) -
     ("changed", "drop_held_out", "remedy"),
     [
         (["valid"], True, "validation data .*or delete that folder"),
-        (["sources"], True, "number of pairs of a source.*or delete that folder"),
         (["corpus"], True, "training data .*or delete that folder"),
         (["corpus", "test"], False, "training data .*or delete that folder"),
         (["corpus", "test"], True, "training data .*restore it, and score other test sets with"),
@@ -142,10 +141,6 @@ def test_other_data_are_refused(
     with pytest.raises(InputError, match=remedy) as refused:
         recorded.check_data(job, prepared(*changed))
     assert f"changed since {tmp_path} was started: " in str(refused.value)
-    data = prepared()
-    del data.fingerprints["sources"]  # as if weights no longer applied
-    with pytest.raises(InputError, match="number of pairs of a source"):
-        recorded.check_data(job, data)
 
 
 COMMIT = """
