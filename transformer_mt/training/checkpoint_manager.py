@@ -123,7 +123,8 @@ class CheckpointManager:
             return {}
         self.wait()
         weights = self._write_model(state.best_step)
-        log.info("the final model is %s", self.describe_model(state.best_step))
+        updates = ", ".join(f"{step:,}" for step in self.model_steps)
+        log.info("the final model is made from the checkpoints of updates: %s", updates)
         return weights
 
     def close(self) -> None:
@@ -160,15 +161,6 @@ class CheckpointManager:
     def _regular(self) -> list[Checkpoint]:
         """The checkpoints that may be averaged, oldest first."""
         return [checkpoint for checkpoint in self._checkpoints if checkpoint.state["is_regular"]]
-
-    def describe_model(self, best_step: int) -> str:
-        """Where the weights of the final model come from, on the main rank."""
-        first, last, number = self.model_steps[0], self.model_steps[-1], len(self.model_steps)
-        if number > 1:
-            return f"the average of {number} checkpoints, of updates {first:,} to {last:,}"
-        is_best = self._config.final == "best" and best_step == last
-        best = f", the best by train.best_by={self._config.best_by}" if is_best else ""
-        return f"the checkpoint of update {last:,}{best}"
 
     def _write_model(self, best_step: int) -> dict[str, Tensor]:
         """Writes the weights of the model folder."""

@@ -104,7 +104,6 @@ def test_a_different_average_of_a_finished_run_deletes_no_checkpoint(tmp_path: P
         assert published(tmp_path) == mean
         assert one.model_steps == steps[-average:]
         assert kept(tmp_path) == steps
-    assert one.describe_model(20) == "the average of 4 checkpoints, of updates 10 to 40"
 
 
 def test_an_old_best_checkpoint_is_not_averaged(tmp_path: Path) -> None:
