@@ -20,9 +20,8 @@ CONFIG_JSON, PICKLE = "config.json", "pytorch_model.bin"
 """A MarianMT model's configuration and, where it has no ``model.safetensors``, weights."""
 MARIAN_IDS = ("vocab.json", "target_vocab.json")
 """Ids of a MarianMT model's pieces: one file for both languages, or one for each."""
-_CONFIGS = [CONFIG, CONFIG_JSON]
 FILES = [
-    *(*_CONFIGS, WEIGHTS, *VOCABULARY, *MARIAN_IDS),
+    *(CONFIG, CONFIG_JSON, WEIGHTS, *VOCABULARY, *MARIAN_IDS),
     *("generation_config.json", "tokenizer_config.json"),
 ]
 """Files of a model; besides them a pickle is read, if there are no other weights."""
@@ -52,32 +51,26 @@ def resolve(reference: str) -> Path:
 
     If the Hub cannot be reached, or with ``HF_HUB_OFFLINE=1``, it is the copy in the cache.
     """
-    # Of what is no model, no weights are downloaded, and a pickle only where it is needed.
-    folder = _fetch(reference, _CONFIGS)
-    is_ours = (folder / CONFIG).exists()
-    if not is_ours and not is_marian(folder):
-        raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
     folder = _fetch(reference, FILES)
-    if not is_ours and not (folder / WEIGHTS).exists():
-        folder = _fetch(reference, [PICKLE])
-    return folder
+    if (folder / CONFIG).exists():
+        return folder
+    if not is_marian(folder):
+        raise InputError(f"{reference} is not a model of transformer_mt: it has no {CONFIG}")
+    return folder if (folder / WEIGHTS).exists() else _fetch(reference, [PICKLE])
 
 
 def _fetch(reference: str, names: list[str]) -> Path:
     """Downloads the named files, if the repository has them; returns its folder in the cache."""
     # Imported here because it takes a fraction of a second.
-    from huggingface_hub import constants, errors, snapshot_download
+    from huggingface_hub import errors, snapshot_download
 
     repository, revision = _split(reference)
     try:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=names))
     except Exception as error:  # its class depends on the HTTP library of huggingface_hub
-        page = f"{constants.ENDPOINT}/{repository}"
-        log_in = "log in with hf auth login"
-        if isinstance(error, errors.GatedRepoError):
-            reason = f"{reference} is gated: accept its conditions at {page}, and {log_in}"
-        elif isinstance(error, errors.RepositoryNotFoundError):
-            reason = f"{reference} does not exist or is private: check the name, or {log_in}"
+        if isinstance(error, errors.RepositoryNotFoundError):
+            remedy = "check the name, or log in with hf auth login"
+            reason = f"{reference} does not exist, is private or gated: {remedy}"
         elif isinstance(error, errors.RevisionNotFoundError):
             reason = f"{reference}: there is no such branch, tag or commit: check the name"
         else:

@@ -24,7 +24,6 @@ class Hub:
     cache: Path
     repositories: dict[str, dict[str, Files]] = field(default_factory=dict)
     """Files by repository and revision; a commit is a revision too."""
-    gated: set[str] = field(default_factory=set)
     downloads: list[str] = field(default_factory=list)
     """Names of the files that were not yet in the cache."""
     error: Exception | None = None
@@ -47,8 +46,6 @@ class Hub:
         revisions = self.repositories[repository]
         if (revision or "main") not in revisions:
             raise errors.RevisionNotFoundError("none", response=response)
-        if repository in self.gated:
-            raise errors.GatedRepoError("gated", response=response)
         files = revisions[revision or "main"]
         commit = next(
             name for name, other in revisions.items() if other is files and len(name) == 40
