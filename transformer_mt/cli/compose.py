@@ -191,18 +191,12 @@ def _argument(value: object) -> str:
         return f"[{', '.join(map(_argument, value))}]"
     if isinstance(value, int | float):
         return str(value)
-    text = str(value)
-    return text if _PLAIN.fullmatch(text) else _quoted(text)
+    return _quoted(str(value))
 
 
 def _quoted(text: str) -> str:
     """The text in the quotes of Hydra's grammar."""
     return QuotedString(text, Quote.double).with_quotes()
-
-
-_NUMBER = r"[+-]?(?:inf|nan|[\d._]+(?:e[+-]?\d+)?)"
-_PLAIN = re.compile(rf"(?!(?:null|true|false|{_NUMBER})$)[\w./:@+-]+", re.IGNORECASE | re.ASCII)
-"""Text that Hydra reads as it is, without quotes."""
 
 
 def _check_own_data(hydra_config: DictConfig) -> None:
