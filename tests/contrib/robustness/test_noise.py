@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_mt.contrib.robustness.noise import (
+    ALL_NOISES,
     NOISES,
     RATES,
     less_punctuation,
@@ -27,7 +28,7 @@ WORDS = ["a", "Männer", '"no."', "don't", "...", "3.5", "I", "猫が好き。",
 TEXTS = st.text() | st.lists(st.sampled_from(WORDS)).map(" ".join)
 
 
-BOTH_SIDES = ["upper_case", "no_final_punctuation"]
+BOTH_SIDES = ["upper_case", "no_final_punctuation", "emoji", "list_item"]
 
 
 def add(noise: PairNoise, src: str, tgt: str = "", seed: int = 0) -> Pair:
@@ -47,10 +48,10 @@ def test_the_mix_has_a_rate_of_every_kind() -> None:
     assert drawn.count(Pair("So", "So")) / 2000 == pytest.approx(0.1, abs=0.03)
 
 
-@given(TEXTS, TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
+@given(TEXTS, TEXTS, st.sampled_from(list(ALL_NOISES)), st.integers(0, 2**32))
 def test_noise_keeps_lines_and_is_deterministic(src: str, tgt: str, name: str, seed: int) -> None:
-    pair = add(NOISES[name], src, tgt, seed)
-    assert pair == add(NOISES[name], src, tgt, seed)
+    pair = add(ALL_NOISES[name], src, tgt, seed)
+    assert pair == add(ALL_NOISES[name], src, tgt, seed)
     for noisy, text in zip(pair, (src, tgt), strict=True):
         assert bool(noisy.strip()) == bool(text.strip())
         assert len(noisy.splitlines()) <= len(text.splitlines())
@@ -92,6 +93,15 @@ def test_final_punctuation(text: str, expected: str) -> None:
     assert add(no_final_punctuation, text, "Ja.") == (expected, "Ja." if expected == text else "Ja")
     for without in ("Ja", "..."):
         assert add(no_final_punctuation, text, without) == (text, without)
+
+
+def test_noise_of_test_sets_only() -> None:
+    pair = Pair("Ann met 3men, her über-old man.", "Sie.")
+    found = {add(ALL_NOISES["loud_word"], *pair, seed=seed) for seed in range(50)}
+    assert found == {(pair.src.replace("über", "ÜBER"), "Sie.")}
+    assert add(ALL_NOISES["lower_case"], *pair) == (pair.src.lower(), "Sie.")
+    assert add(ALL_NOISES["emoji"], *pair) == (f"{pair.src} 😀", "Sie. 😀")
+    assert add(ALL_NOISES["list_item"], *pair) == (f"- {pair.src}", "- Sie.")
 
 
 def test_typographic_quotes() -> None:

@@ -1,9 +1,9 @@
-"""Noise as users type it: capitals, missing final marks, other quotes, typing errors.
+"""Noise as users type it: capitals, missing final marks, other quotes, typing errors, emoji.
 
-Training adds it to some pairs (``data.augment``), ``noise_scores`` to all lines of a test set. Each
-function maps a pair of texts without a tag to a pair; it adds no line break and leaves no text
-empty. None depends on the language. Capitals and final marks change on both sides,
-because a translation keeps them; other noise is on the source only.
+Training adds some of it to some pairs (``data.augment``), ``noise_scores`` all of it to all lines
+of a test set. Each function maps a pair of texts without a tag to a pair; it adds no line break and
+leaves no text empty. None depends on the language. What a translation keeps, such as capitals and
+final marks, changes on both sides; other noise is on the source only.
 """
 
 import math
@@ -70,6 +70,32 @@ def typing_errors(pair: Pair, rng: np.random.Generator) -> Pair:
     return pair._replace(src=text)
 
 
+def lower_case(pair: Pair, _: np.random.Generator) -> Pair:
+    """A source in lower case."""
+    return pair._replace(src=pair.src.lower())
+
+
+def loud_word(pair: Pair, rng: np.random.Generator) -> Pair:
+    """A source with a word of four letters or more in capitals, if it has one in lower case."""
+    words = list(re.finditer(r"(?<!\w)[^\W\d_]{4,}(?!\w)", pair.src))
+    words = [word for word in words if word[0].islower()]
+    if not words:
+        return pair
+    word = words[rng.integers(len(words))]
+    start, end = word.span()
+    return pair._replace(src=pair.src[:start] + word[0].upper() + pair.src[end:])
+
+
+def emoji(pair: Pair, _: np.random.Generator) -> Pair:
+    """Both sides with an emoji at the end, unless one is blank."""
+    return Pair(*(f"{text} 😀" for text in pair)) if all(map(str.strip, pair)) else pair
+
+
+def list_item(pair: Pair, _: np.random.Generator) -> Pair:
+    """Both sides as an item of a list, unless one is blank."""
+    return Pair(*(f"- {text}" for text in pair)) if all(map(str.strip, pair)) else pair
+
+
 NOISES: dict[str, PairNoise] = {
     "upper_case": upper_case,
     "title_case": title_case,
@@ -77,7 +103,15 @@ NOISES: dict[str, PairNoise] = {
     "typographic_quotes": typographic_quotes,
     "typing_errors": typing_errors,
 }
-"""All kinds, in the order in which several are added to one pair."""
+"""Kinds for training, in the order in which several are added to one pair."""
+
+ALL_NOISES: dict[str, PairNoise] = NOISES | {
+    "lower_case": lower_case,
+    "loud_word": loud_word,
+    "emoji": emoji,
+    "list_item": list_item,
+}
+"""All kinds, for tests."""
 
 
 RATES = {
@@ -88,7 +122,7 @@ RATES = {
     "typographic_quotes": 0.05,
     "typing_errors": 0.05,
 }
-"""Share of the pairs that get each kind."""
+"""Share of the pairs that get each kind in training."""
 
 
 def some_noise(pair: Pair, rng: np.random.Generator, rates: Mapping[str, float] = RATES) -> Pair:

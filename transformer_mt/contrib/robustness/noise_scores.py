@@ -15,7 +15,7 @@ from transformer_mt import Score, compose, evaluate
 from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
-from transformer_mt.contrib.robustness.noise import NOISES
+from transformer_mt.contrib.robustness.noise import ALL_NOISES
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.protocols import Pair, PairNoise
 
@@ -31,7 +31,7 @@ class NoiseScores:
     """Scores under one kind of noise."""
 
     noise: str
-    """A name of ``NOISES``, or ``clean``."""
+    """A name of ``ALL_NOISES``, or ``clean``."""
     changed: int
     """Number of source lines that differ from the clean ones."""
     scores: list[Score]
@@ -66,7 +66,7 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     results = [NoiseScores(CLEAN, 0, before)]
     lines = test.split_source()
     given, _ = noisy_text(lines, test.references, lambda pair, _: pair)
-    for name, noise in NOISES.items():
+    for name, noise in ALL_NOISES.items():
         source, references = noisy_text(lines, test.references, noise)
         noisy = evaluate(job, replace(test, source=source, references=references))
         pairs = zip(noisy.systems[0].scores, before, strict=True)
