@@ -1,7 +1,6 @@
 """An evaluation as text and as JSON; several systems are a table, as sacreBLEU's."""
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -93,10 +92,9 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
     yield "Signatures:"
     for score in evaluation.systems[0].scores:
         yield score.name
-        yield f"  {score.short_signature}"  # never wrapped: it is copied into papers
+        yield f"  {score.signature}"  # never wrapped: it is copied into papers
 
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:
     if resamples := evaluation.settings.bootstrap:
-        seed = os.environ.get("SACREBLEU_SEED", "12345").lower()
-        yield f"μ ± half the 95% interval: {resamples:,} resamples, seed {seed}"
+        yield f"μ ± half the 95% interval, of {resamples:,} resamples"

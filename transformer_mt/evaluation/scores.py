@@ -1,7 +1,6 @@
 """Scores with their signatures: computing them with sacreBLEU, and their text and JSON forms."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +58,6 @@ class Score:
     def is_significant(self) -> bool:
         """Whether the test, if it was run, finds the difference significant."""
         return self.p_bootstrap is not None and self.p_bootstrap < SIGNIFICANT
-
-    @property
-    def short_signature(self) -> str:
-        """The signature without the bootstrap's settings, so that it fits 80 columns."""
-        return re.sub(r"\|(?:bs|seed):[^|]*", "", self.signature)
 
     def to_row(self) -> dict[str, str | float | int]:
         """The score as an object of sacreBLEU's JSON list."""
@@ -148,7 +142,7 @@ def read_scores(path: Path) -> list[Score] | None:
 
 
 def to_text(scores: Sequence[Score]) -> str:
-    """The scores for an 80-column terminal, each above its signature."""
+    """The scores in 80 columns, each above its signature, which may be longer."""
     width = max((len(item.label) for item in scores), default=0)
     lines = []
     for item in scores:
@@ -156,7 +150,7 @@ def to_text(scores: Sequence[Score]) -> str:
         if item.mean is not None:
             number += f" (μ = {item.mean:.2f} ± {item.confidence:.2f})"
         lines.append(f"{item.label:<{width}}  {number}  {format_segments(item.segments)}")
-        lines.append(f"  {item.short_signature}")  # never wrapped: it is copied into papers
+        lines.append(f"  {item.signature}")  # never wrapped: it is copied into papers
         if item.verbose:
             lines.append("  " + item.verbose.replace(" (", "\n  ("))
     return "\n".join(lines)

@@ -66,7 +66,7 @@ def report_page(
         evaluation=evaluation,
         systems=list(zip(letters, systems, strict=True)),
         segments=segments,
-        signatures=[(score.label, score.short_signature) for score in systems[0].scores],
+        signatures=[(score.label, score.signature) for score in systems[0].scores],
         group_charts=charts.group_charts(evaluation),
         curve_charts=charts.curve_charts(curves),
         differences=_differences(evaluation, letters, scores),

@@ -45,7 +45,7 @@ def to_text(results: Sequence[NoiseScores]) -> str:
     headers = ["Source", "lines\nchanged", *(score.label.replace(" ", "\n") for score in scores)]
     lines = [tabulate(rows, headers=headers, tablefmt="fancy_grid", disable_numparse=True)]
     for score in scores:
-        lines += [score.label, f"  {score.short_signature}"]
+        lines += [score.label, f"  {score.signature}"]
     return "\n".join(lines)
 
 
