@@ -80,12 +80,6 @@ def update_state(checkpoint: Checkpoint, state: dict[str, Any]) -> Checkpoint:
     return Checkpoint(checkpoint.path, _write_state(checkpoint.path, state, checksums))
 
 
-def steps(run_dir: Path) -> list[int]:
-    """Steps of all checkpoints of a run, valid or not, in ascending order."""
-    found = (run_dir / CHECKPOINTS).glob("step_" + "[0-9]" * 8)
-    return sorted(int(path.name.removeprefix("step_")) for path in found)
-
-
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
     found = []
@@ -101,7 +95,7 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
     path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(step)
     if not path.is_dir():
-        found = ", ".join(map(str, steps(run_dir))) or "none"
+        found = ", ".join(sorted(item.name for item in path.parent.glob("step_*"))) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     return _verify(path)
 

@@ -64,12 +64,10 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         if not isinstance(values, dict):
             raise ValueError("it has no settings")
     found, checksum = values.pop("format", None), values.pop(_CHECKSUM, None)
-    if found is None:
-        raise InputError(f"{path} has no format: it is truncated, or was not written by mt-train")
     if found != FORMAT:
         raise InputError(
-            f"{path} has format {found}, but this version reads format {FORMAT}: use the version "
-            "of transformer_mt that wrote it"
+            f"{path} has format {found}, but this version reads format {FORMAT}: it is truncated, "
+            "or another version of transformer_mt wrote it"
         )
     if "${" in repr(values):  # OmegaConf would read environment variables
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
