@@ -5,7 +5,7 @@ dataclasses, in which nothing is interpolated and nothing names a class or a fun
 """
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_mt import files
-from transformer_mt.config import TrainJob
+from transformer_mt.config import DataConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import schema
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
 from transformer_mt.errors import InputError, first_line
@@ -47,13 +47,24 @@ def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) ->
     files.write_text(folder / CONFIG, text)
 
 
+@dataclass(kw_only=True, frozen=True)
+class ModelSettings:
+    """The settings of a training run that its model depends on."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    decode: SearchConfig = field(default_factory=SearchConfig)
+
+
 def read_config(folder: Path) -> TrainJob:
     """Reads the configuration of a model folder; ``InputError`` if it is missing or damaged."""
-    return _read_config(folder)[0]
+    job: TrainJob = _read_config(folder, TrainJob)[0]
+    return job
 
 
-def _read_config(folder: Path) -> tuple[TrainJob, object]:
-    """The configuration, and the vocabulary's checksum if it was written with one."""
+def _read_config(folder: Path, kind: type[Any]) -> tuple[Any, object]:
+    """Settings of this kind, and the vocabulary's checksum if they were written with one."""
     path = folder / CONFIG
     if not path.exists():
         raise InputError(f"{folder} is not a model folder: it has no {path.name}")
@@ -71,14 +82,14 @@ def _read_config(folder: Path) -> tuple[TrainJob, object]:
         )
     if "${" in repr(values):  # OmegaConf would read environment variables
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
+    own = {name: values[name] for name in kind.__dataclass_fields__ if name in values}
     try:
-        job = OmegaConf.to_object(OmegaConf.merge(schema(TrainJob), values))
+        settings = OmegaConf.to_object(OmegaConf.merge(schema(kind), own))
     except (OmegaConfBaseException, InputError) as error:
         raise InputError(
             f"{path}: {first_line(error)}; it is damaged, or another version wrote it"
         ) from error
-    assert isinstance(job, TrainJob)
-    return job, checksum
+    return settings, checksum
 
 
 def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
@@ -119,8 +130,8 @@ class ModelFolder:
         if not self.path.is_dir():
             hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
             raise InputError(f"no model folder {self.path.absolute()}; {hint}")
-        self.trained, checksum = _read_config(self.path)
-        """The configuration of its training."""
+        self.trained: ModelSettings
+        self.trained, checksum = _read_config(self.path, ModelSettings)
         self.tokenizer = Tokenizer.load(self.path)
         if checksum not in (None, vocabulary_checksum(self.path)):
             names = " or ".join(path.name for path in vocabulary_files(self.path))

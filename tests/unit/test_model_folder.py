@@ -122,14 +122,13 @@ def another_vocabulary(folder: Path) -> None:
             lambda f: (f / "config.yaml").write_text("model: {}\n"),
             "has format None.*: it is truncated",
         ),
-        (lambda f: append(f, "train: {r_drop: 5}\n"), "'r_drop' not in .*another version"),
+        (lambda f: append(f, "model: {r_drop: 5}\n"), "'r_drop' not in .*another version"),
         (lambda f: append(f, "model: {d_model: many}\n"), "many"),
         (lambda f: append(f, "model: {d_model: 7}\n"), "must be even"),
         (lambda f: append(f, "x: ${oc.env:HOME}\n"), "interpolations"),
         (lambda f: append(f, "${oc.env:HOME}: 1\n"), "interpolations"),
         (lambda f: append(f, 'stage: "\\u0024\\x7boc.env:HOME}"\n'), "interpolations"),
         (lambda f: append(f, "x: !!python/object/apply:os.system [touch HARMED]\n"), "is damaged"),
-        (lambda f: append(f, "_target_: os.system\n"), "'_target_' not in 'TrainJob'"),
         (lambda f: append(f, "model: {_target_: os.system}\n"), "'_target_' not in 'ModelConfig'"),
         (pickled("model.safetensors"), "is damaged"),
         (pickled("tokenizer.model"), "is damaged"),
@@ -145,6 +144,14 @@ def test_a_damaged_or_hostile_folder_is_rejected_with_one_line(
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)
     assert not Path("HARMED").exists()
+
+
+def test_a_model_needs_no_settings_of_its_training(folder: Path) -> None:
+    """Such as a schedule that a package registers, which this process does not know."""
+    append(folder, "schedule: {name: of_a_package}\n")
+    assert ModelFolder(folder).load_model().vocab_size == ModelFolder(folder).tokenizer.vocab_size
+    with pytest.raises(InputError, match="of_a_package"):
+        model_folder.read_config(folder)
 
 
 def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:

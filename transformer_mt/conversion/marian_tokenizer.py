@@ -1,7 +1,8 @@
 """Our vocabulary as a ``MarianTokenizer`` of transformers, which splits text by SentencePiece.
 
 The only differences are within a line: here, tabs and line breaks of other scripts are spaces, and
-so are no-break spaces that the training text lacked; such marks of no width are left out.
+so are no-break spaces that the training text lacked; such marks of no width are left out, and such
+quotes, dashes and ellipses are read as those of ASCII.
 
 The pieces keep their ids. The special symbols have the same ids in both languages, as transformers
 wants them.
@@ -9,15 +10,15 @@ wants them.
 
 from typing import Any
 
-from transformer_mt.config import TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, PAD, UNK, Tokenizer
 from transformer_mt.errors import InputError
 from transformer_mt.hub_models import MARIAN_IDS
+from transformer_mt.model_folder import ModelSettings
 
 Json = dict[str, Any]
 
 
-def tokenizer_files(tokenizer: Tokenizer, trained: TrainJob) -> Json:
+def tokenizer_files(tokenizer: Tokenizer, trained: ModelSettings) -> Json:
     """The files of the tokenizer of a model, by name, besides its SentencePiece models."""
     tags = [tag for tag in tokenizer.tags if not tag.startswith(">>")]  # besides Marian's own
     if tags and not tokenizer.is_joint:  # an added token has one id for both languages
