@@ -28,7 +28,8 @@ class EvaluateJob(Checked):
     compute_type: str = one_of(*COMPUTE_TYPES)
     """Compute in float32, or faster and less precisely, as in ``mt-translate``."""
     hypotheses: list[str] = field(default_factory=list)
-    """Files of translations to score, one for each system; the first is the baseline."""
+    """Files of translations to score, one for each system; the first is the baseline. Of JSON lines
+    (``.jsonl``) that ``mt-translate`` wrote, the best translations."""
     references: list[str] = field(default_factory=list)
     """Files of reference translations; several files give each line several references."""
     source: str | None = None

@@ -1,5 +1,6 @@
 """Evaluation of a model folder, or of files of hypotheses and references."""
 
+import json
 import logging
 import shlex
 import sys
@@ -67,7 +68,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         system = System(name=str(job.model), hypotheses=[], scores=[], diagnostics=[])
         evaluation = Evaluation(systems=[system], test=test, settings=settings)
     elif request is None or translator is None:
-        hypotheses = {path: list(read_lines(path)) for path in job.hypotheses}
+        hypotheses = {path: _hypotheses(path) for path in job.hypotheses}
         evaluation = evaluate_systems(hypotheses, test, settings)
     else:
         lines, translations = test.source or (), list[str]()
@@ -90,6 +91,17 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
             place.write_text(page, encoding="utf-8")
         log.info("wrote %s", job.report)
     return evaluation
+
+
+def _hypotheses(path: str) -> list[str]:
+    """The translations in a file, one a line; of JSON lines of ``mt-translate``, the best ones."""
+    lines = list(read_lines(path))
+    if not path.endswith(".jsonl"):
+        return lines
+    with files.reading(path, KeyError, remedy="it must be of mt-translate format=jsonl") as place:
+        return [
+            json.loads(line)["translations"][0]["text"] for place.line, line in enumerate(lines, 1)
+        ]
 
 
 def _score_settings(job: EvaluateJob, request: EngineRequest | None) -> ScoreSettings:

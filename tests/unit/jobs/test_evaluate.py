@@ -216,6 +216,13 @@ def test_one_system(settings: dict[str, Any], names: list[str], scores: Json) ->
     assert err == ""
 
 
+def test_the_best_translations_of_json_lines_are_scored(folder: Path, scores: Json) -> None:
+    rows = [{"translations": [{"text": text}, {"text": "other"}]} for text in GOOD]
+    write_lines(folder / "nbest.jsonl", map(json.dumps, rows))
+    found, text = (scores(**{**ONE, "hypotheses": [name]})[0] for name in ("nbest.jsonl", "good"))
+    assert found == text
+
+
 def test_several_systems_are_compared_with_the_first(scores: Json) -> None:
     rows, _ = scores(**TWO)
     assert [row["system"] for row in rows] == ["./bad", "./good"]
@@ -253,13 +260,14 @@ def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
         ({"source": "./short"}, "3 lines in ./short but 4 in ref"),
         ({"hypotheses": ["empty"], "references": ["empty"]}, "no lines in empty"),
         ({"hypotheses": ["latin"]}, "latin, line 1 is not valid UTF-8"),
+        ({"hypotheses": ["text.jsonl"]}, "text.jsonl, line 1 is damaged: Expecting value"),
     ],
 )
 def test_files_that_do_not_fit_are_named(
     settings: dict[str, Any], message: str, folder: Path, error: Error
 ) -> None:
-    write_lines(folder / "short", GOOD[:3])
-    write_lines(folder / "empty", [])
+    for name, lines in (("short", GOOD[:3]), ("empty", []), ("text.jsonl", GOOD)):
+        write_lines(folder / name, lines)
     (folder / "latin").write_bytes("Männer\n".encode("latin1"))
     assert error(**{**ONE, **settings}).startswith(message)
 
