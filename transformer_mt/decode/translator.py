@@ -31,6 +31,10 @@ counted as short. Of the references of Multi30k's test set none is, of newstest2
 (``scripts/bench/RESULTS.md``)."""
 
 
+_EMPTY = Translation("", 0.0, 0)
+"""The translation of a blank line."""
+
+
 class _Part(NamedTuple):
     """A sentence, or a part of one that is longer than ``max_source_tokens``."""
 
@@ -206,10 +210,10 @@ class Translator:
         """
         self._config.check_nbest(nbest)
         lines = as_lines(lines)
-        starts = [""] * len(lines) if prefixes is None else as_lines(prefixes)
-        given = zip(lines, starts, strict=True)
+        beginnings = [""] * len(lines) if prefixes is None else as_lines(prefixes)
+        given = zip(lines, beginnings, strict=True)
         usual = [line if prefix else self._usual_case(line) for line, prefix in given]
-        split = list(map(self._split, usual, starts))
+        split = list(map(self._split, usual, beginnings))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         unique = dict.fromkeys(chain.from_iterable(parts for parts, _ in split))
         parts = [part for part in unique if part.source]
@@ -221,17 +225,20 @@ class Translator:
             found = zip(sources, hypotheses, strict=True)
             pairs = [(source, each.tokens) for source, best in found for each in best]
             links = iter(align_words(self.engine, self.tokenizer, pairs))
-        translated = {part: [Translation.copied(part.prefix)] * nbest for part in unique}
+        translated = {
+            part: [Translation.copied(part.prefix)] * nbest for part in unique if not part.source
+        }
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for original, line, (line_parts, words) in zip(lines, usual, split, strict=True):
+        for original, line, (line_parts, starts) in zip(lines, usual, split, strict=True):
             tag, text = self.split_tag(original)
-            space = word_separator(self.languages(tag)[1])
-            of_parts = [translated[part] for part in line_parts]
-            translations = [
-                Translation.joined(nth, space, words) for nth in zip(*of_parts, strict=False)
-            ] or [Translation("", 0.0, 0)]
+            translations, *others = [translated[part] for part in line_parts] or [[_EMPTY]]
+            if others:
+                space = word_separator(self.languages(tag)[1])
+                words = word_indices(text, starts)
+                nth_best = zip(translations, *others, strict=False)
+                translations = [Translation.joined(nth, space, words) for nth in nth_best]
             if align and not same_words(self.tokenizer, self.normalizer, line):
                 translations = [replace(each, alignment=None) for each in translations]
             if line != original:
@@ -271,10 +278,7 @@ class Translator:
         return scored
 
     def _split(self, line: str, prefix: str) -> tuple[list[_Part], list[int]]:
-        """The sentences of a line, or parts of long ones, and the index of the first word of each.
-
-        There are no indices if a sentence is in parts.
-        """
+        """The sentences of a line, and their positions; none if a sentence is in several parts."""
         tag, text = self.split_tag(line)
         spans = list(segments(text, self.languages(tag)[0]))
         if prefix or self._config.split == "none":  # whole, unless it is too long
@@ -294,7 +298,7 @@ class Translator:
                 starts.append(start)
         is_cut = len(set(starts)) < len(starts)
         self.cut_lines += is_cut
-        return parts, [] if is_cut else word_indices(text, starts)
+        return parts, [] if is_cut else starts
 
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""

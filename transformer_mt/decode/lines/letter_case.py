@@ -61,7 +61,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         usual = _WORD.sub(best_known, text)
     else:
         text = _CAPITALS.sub(less_loud, text)
-        if not text.islower() and (base_language(lang) in CAPITAL_NOUNS or not _is_title(text)):
+        if not text.islower() and (not _is_title(text) or base_language(lang) in CAPITAL_NOUNS):
             return text
         usual = _LETTERS.sub(better_known, text)
     return usual if text.islower() else _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
