@@ -14,19 +14,20 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 
 _MIN_LETTERS = 4
 """Letters of the shortest line in capitals (not TV or USA), and of words that titles capitalise."""
+_COMMON = 500  # words among so many first pieces are not abbreviations, however short
 _MARGIN = 2  # a joint vocabulary counts both languages: German "Man" is not English "man"
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")  # not of an address
-_CAPITALS = regex.compile(r"(?<![^\s([“„«‘¿¡\"])\p{Lu}{4,}(?![\w@/(=]|[.:][\w/])")
+_CAPITALS = regex.compile(r"(?<![^\s([“„«‘¿¡\"])\p{Lu}{3,}(?![\w@/(=]|[.:][\w/])")
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     """A source text in capitals, title case or lower case as it would usually be written.
 
-    Of any other text, and of title case in languages that capitalise nouns, only long words in
-    capitals change, if their usual form takes at most half as many pieces and these are long, too:
-    words that the vocabulary knows, not abbreviations.
+    Of any other text, and of title case in languages that capitalise nouns, only words in capitals
+    change, if their usual form takes at most half as many pieces, of more than three letters each,
+    or is a frequent word: words that the vocabulary knows, not abbreviations.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
@@ -52,8 +53,9 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
     def less_loud(match: re.Match[str]) -> str:
         best = best_known(match)
-        pieces, loud_pieces = len(tokenizer.encode(best)), len(tokenizer.encode(match[0]))
-        if len(best) <= 3 * pieces or loud_pieces < 2 * pieces:
+        ids, loud_ids = tokenizer.encode(best), tokenizer.encode(match[0])
+        is_known = len(best) > 3 * len(ids) or place(best) < _COMMON
+        if not is_known or len(loud_ids) < 2 * len(ids):
             return match[0]
         return best.capitalize() if match.start() in starts else best
 
