@@ -39,7 +39,7 @@ _SPACE = re.compile(r"\s")
 def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
     """Start and end of each sentence of a text and, with False, of what is copied around them.
 
-    These are marks of list items and emoji, for which models that know few of them write anything.
+    These are marks of list items and emoji, which models that rarely saw any mistranslate.
     """
     for start, end in pairwise([*sentence_starts(text, language), len(text)]):
         match = _EDGES.fullmatch(text, start, end)
@@ -52,7 +52,7 @@ def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 def sentence_starts(text: str, language: str) -> list[int]:
     """Positions at which the sentences of a text start; the first is 0.
 
-    sentencex knows abbreviations, but also splits "am 3. Oktober" and before words in lower case.
+    It takes both: sentencex knows abbreviations, ``_BOUNDARY`` numbers and words in lower case.
     """
     found = list(_BOUNDARY.finditer(text))
     if found and base_language(language) in ORDINAL_STOPS:
