@@ -64,8 +64,8 @@ class Translation:
     text: str
     """The translation, detokenised; one line."""
     score: float
-    """Length-normalised log-probability, summed over the parts of a line that was split; 0 for an
-    empty line."""
+    """Length-normalised log-probability, summed over the sentences of a line; 0 for an empty
+    line."""
     tokens: int
     """Number of tokens, end symbols not counted."""
     log_prob: float = 0.0
@@ -77,7 +77,7 @@ class Translation:
     alignment: list[tuple[int, int]] | None = None
     """If requested, for each word of the translation the source word that it is linked to. Words
     are counted from 0 and separated by spaces, not by no-break spaces; a tag is not a word. None
-    for a line that was cut, or whose words change by normalisation."""
+    if a sentence was translated in parts, or if normalisation changes the words of the line."""
 
     @classmethod
     def copied(cls, text: str) -> "Translation":

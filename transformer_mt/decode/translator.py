@@ -43,7 +43,8 @@ class _Part(NamedTuple):
     tag: str
     """Tag of the line; may be empty."""
     prefix: str
-    """Beginning of its translation, or all of it if there are no tokens: text that is copied."""
+    """Beginning of its translation; may be empty. A part without tokens is copied: its prefix is
+    its translation."""
 
 
 class Translator:
@@ -152,7 +153,7 @@ class Translator:
 
         Raises:
             InputError: The vocabulary has no such tag.
-            TypeError: ``lines`` is a single string, or has a line that is not a string.
+            TypeError: ``lines`` is a single string.
         """
         lines = as_lines(lines)
         if tag is None:
@@ -198,15 +199,14 @@ class Translator:
             lines: The lines; each may start with a tag (``with_tag``).
             nbest: Number of translations of each line.
             prefixes: For each line, text that its translation starts with; may be empty.
-            align: Whether to align the words of translations with those of the line. Lines with a
-                sentence of more than ``max_source_tokens``, or whose words change by normalisation,
-                have no alignment.
+            align: Whether to add word alignments. A line has none if one of its sentences exceeds
+                ``max_source_tokens``, or if normalisation changes its words.
 
         Raises:
             InputError: ``nbest`` exceeds ``beam_size``, a prefix exceeds the model's positions or
                 has characters outside its vocabulary, or the engine supports no prefixes or no
                 alignment.
-            TypeError: ``lines`` is a single string, or has a line that is not a string.
+            TypeError: ``lines`` is a single string.
         """
         self._config.check_nbest(nbest)
         lines = as_lines(lines)
@@ -261,7 +261,7 @@ class Translator:
 
         Raises:
             InputError: A line exceeds the model's positions; it cannot be scored in parts.
-            TypeError: ``sources`` or ``targets`` is a single string, or not all are strings.
+            TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = as_lines(sources), as_lines(targets)
         pairs = zip(sources, targets, strict=True)
@@ -278,7 +278,7 @@ class Translator:
         return scored
 
     def _split(self, line: str, prefix: str) -> tuple[list[_Part], list[int]]:
-        """The sentences of a line, and their positions; none if a sentence is in several parts."""
+        """The sentences of a line and their positions, or no positions if one is in several parts."""
         tag, text = self.split_tag(line)
         spans = list(segments(text, self.languages(tag)[0]))
         if prefix or self._config.split == "none":  # whole, unless it is too long

@@ -11,7 +11,6 @@ from transformer_mt.data.prepare import existing_vocabulary
 from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_settings
 from transformer_mt.data.text.tags import missing_tags
 from transformer_mt.errors import InputError, UsageError
-from transformer_mt.model_folder import ModelSettings
 
 
 def resolved(job: TrainJob) -> TrainJob:
@@ -97,7 +96,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
 
 
 def _adopt(
-    job: TrainJob, trained: ModelSettings | TrainJob, tokenizer: TokenizerConfig
+    job: TrainJob, trained: model_folder.ModelSettings | TrainJob, tokenizer: TokenizerConfig
 ) -> TrainJob:
     """The job with the architecture and the text normalisation of a model, or fewer of its layers.
 

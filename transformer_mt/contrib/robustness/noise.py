@@ -75,7 +75,7 @@ def lower_case(pair: Pair, _: np.random.Generator) -> Pair:
     return pair._replace(src=pair.src.lower())
 
 
-def loud_word(pair: Pair, rng: np.random.Generator) -> Pair:
+def emphasis(pair: Pair, rng: np.random.Generator) -> Pair:
     """A source with a word of four letters or more in capitals, if it has one in lower case."""
     words = list(re.finditer(r"(?<!\w)[^\W\d_]{4,}(?!\w)", pair.src))
     words = [word for word in words if word[0].islower()]
@@ -107,11 +107,11 @@ NOISES: dict[str, PairNoise] = {
 
 ALL_NOISES: dict[str, PairNoise] = NOISES | {
     "lower_case": lower_case,
-    "loud_word": loud_word,
+    "emphasis": emphasis,
     "emoji": emoji,
     "list_item": list_item,
 }
-"""All kinds, for tests."""
+"""All kinds, for test sets."""
 
 
 RATES = {

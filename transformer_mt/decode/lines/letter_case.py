@@ -17,17 +17,18 @@ _MIN_LETTERS = 4
 _COMMON = 500  # words among so many first pieces are not abbreviations, however short
 _MARGIN = 2  # a joint vocabulary counts both languages: German "Man" is not English "man"
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_LETTERS = re.compile(r"(?<![^\s([“„«‘¿¡\"])[^\W\d_]+(?![\w@/(=]|[.:][\w/])")  # not of an address
-_CAPITALS = regex.compile(r"(?<![^\s([“„«‘¿¡\"])\p{Lu}{3,}(?![\w@/(=]|[.:][\w/])")
+_NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
+_LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
+_CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
 _SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     """A source text in capitals, title case or lower case as it would usually be written.
 
-    Of any other text, and of title case in languages that capitalise nouns, only words in capitals
-    change, if their usual form takes at most half as many pieces, of more than three letters each,
-    or is a frequent word: words that the vocabulary knows, not abbreviations.
+    In any other text, and in title case of languages that capitalise nouns, only words in capitals
+    change whose usual form takes at most half as many pieces, and either has more than three
+    letters for each of them or is a frequent word. Abbreviations rarely meet these conditions.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
@@ -51,18 +52,18 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         margin = 1 if match.start() in starts else _MARGIN
         return match[0].capitalize() if capital * margin < lower else match[0].lower()
 
-    def less_loud(match: re.Match[str]) -> str:
+    def without_emphasis(match: re.Match[str]) -> str:
         best = best_known(match)
-        ids, loud_ids = tokenizer.encode(best), tokenizer.encode(match[0])
+        ids, given = tokenizer.encode(best), tokenizer.encode(match[0])
         is_known = len(best) > 3 * len(ids) or place(best) < _COMMON
-        if not is_known or len(loud_ids) < 2 * len(ids):
+        if not is_known or len(given) < 2 * len(ids):
             return match[0]
         return best.capitalize() if match.start() in starts else best
 
     if text.isupper() and sum(map(str.isalpha, text)) >= _MIN_LETTERS:
         usual = _WORD.sub(best_known, text)
     else:
-        text = _CAPITALS.sub(less_loud, text)
+        text = _CAPITALS.sub(without_emphasis, text)
         if not text.islower() and (not _is_title(text) or base_language(lang) in CAPITAL_NOUNS):
             return text
         usual = _LETTERS.sub(better_known, text)
