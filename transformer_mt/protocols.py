@@ -80,9 +80,10 @@ class Translation:
     if a sentence was translated in parts, or if normalisation changes the words of the line."""
 
     @classmethod
-    def copied(cls, text: str) -> "Translation":
-        """Text as its own translation."""
-        return cls(text, 0.0, 0, alignment=[(i, i) for i in range(len(WORD.findall(text)))])
+    def copied(cls, text: str, align: bool) -> "Translation":
+        """Text as its own translation, with or without an alignment."""
+        words = range(len(WORD.findall(text)))
+        return cls(text, 0.0, 0, alignment=list(zip(words, words, strict=True)) if align else None)
 
     @classmethod
     def joined(

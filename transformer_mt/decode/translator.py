@@ -225,9 +225,8 @@ class Translator:
             found = zip(sources, hypotheses, strict=True)
             pairs = [(source, each.tokens) for source, best in found for each in best]
             links = iter(align_words(self.engine, self.tokenizer, pairs))
-        translated = {
-            part: [Translation.copied(part.prefix)] * nbest for part in unique if not part.source
-        }
+        copied = unique.keys() - parts
+        translated = {part: [Translation.copied(part.prefix, align)] * nbest for part in copied}
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
@@ -278,7 +277,7 @@ class Translator:
         return scored
 
     def _split(self, line: str, prefix: str) -> tuple[list[_Part], list[int]]:
-        """The sentences of a line and their positions, or no positions if one is in several parts."""
+        """The sentences of a line and their positions; no positions if one is in several parts."""
         tag, text = self.split_tag(line)
         spans = list(segments(text, self.languages(tag)[0]))
         if prefix or self._config.split == "none":  # whole, unless it is too long

@@ -182,6 +182,8 @@ def test_sentences_are_translated_one_by_one(make: Make) -> None:
         links = [(0, 0), *((i + 1, j + 1) for i, j in inside.alignment or ())]
         assert copied.text == f"- {inside.text} 😀👍"
         assert copied.alignment == [*links, (8 + 1, len(copied.text.split(" ")) - 1)]
+    ((symbol,), (item,)) = make(beam_size=1).translate_nbest(["😀", "- 😀"], 1)
+    assert (symbol.alignment, item.alignment) == (None, None)  # as of other lines
     whole = make(split="none").translate([line])
     assert whole != [found[0].text]
     ((forced,),) = make(max_extra_tokens=0).translate_nbest([line], 1, prefixes=["the fox"])
