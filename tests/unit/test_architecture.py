@@ -96,7 +96,7 @@ def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
             yield node.lineno, f"{node.value!r} belongs in transformer_mt/registries.py"
 
 
-OF_COMMANDS = ["cli.exit_status", "files", "progress_reporter"]
+OF_COMMANDS = ["errors.exit_status", "files", "progress_reporter"]
 """What a command of contrib also uses: the boundary of errors, atomic outputs, and the log."""
 
 
@@ -117,12 +117,12 @@ def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
 
 
 WITHOUT_TORCH = [
-    *("cli.compose", "cli.exit_status", "cli.command_line", "cli.main", "config"),
+    *("cli.compose", "cli.command_line", "cli.main", "config"),
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
     *("decode.engines.request", "decode.translator"),
-    *("distributed", "evaluation.metrics", "evaluation.source_metrics", "files"),
+    *("distributed", "errors", "evaluation.metrics", "evaluation.source_metrics", "files"),
     *("hub_models", "jobs.evaluate", "jobs.translate"),
     *("kernels.hardware", "model_folder", "progress_reporter", "registries"),
 ]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from transformer_mt.cli import PROGRAMS, Run
-from transformer_mt.cli.exit_status import exit_status
+from transformer_mt.errors import exit_status
 from transformer_mt.progress_reporter import log_to
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from transformer_mt import InputError, TorchEngine, Translator
-from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.contrib.report.pages import render
+from transformer_mt.errors import exit_status
 from transformer_mt.files import output
 
 _KINDS = {

@@ -12,10 +12,10 @@ import numpy as np
 from tabulate import tabulate
 
 from transformer_mt import Score, compose, evaluate
-from transformer_mt.cli.exit_status import exit_status
 from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
 from transformer_mt.contrib.robustness.noise import ALL_NOISES
+from transformer_mt.errors import exit_status
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.protocols import Pair, PairNoise
 
