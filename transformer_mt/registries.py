@@ -21,8 +21,8 @@ PAIR_NOISE: Registry = {
 }
 """``data.augment``: ``protocols.PairNoise``."""
 
-WORD_PAIRS = "transformer_mt.contrib.words.word_pairs:word_pairs"
-"""``data.word_pairs``: a function of sentence pairs that returns pairs of single words."""
+PHRASE_PAIRS = "transformer_mt.contrib.phrases.phrase_pairs:phrase_pairs"
+"""``data.phrase_pairs``: a function of sentence pairs that returns pairs of phrases."""
 
 TRACKERS: Registry = {
     "tensorboard": "transformer_mt.training.trackers:TensorBoardTracker",

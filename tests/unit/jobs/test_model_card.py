@@ -132,14 +132,15 @@ def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
     card = write(
         folder,
         model=model,
-        data=replace(DATA, augment="standard", word_pairs=True),
+        data=replace(DATA, augment="standard", phrase_pairs=0.5),
         optimizer=replace(JOB.optimizer, weight_decay=0.25),
         train=replace(JOB.train, initial_embeddings="cooccurrence"),
     )
     for fact in (
         " heads (d_k 16, d_v 64), post-norm,",
         ", dropout 0.25, of attention weights 0.5, of activations 0.75 |",
-        "| noise in training | standard |\n| pairs of single words | from the training pairs |\n",
+        "| noise in training | standard |\n",
+        "| pairs of phrases | from the training pairs, each 0.5 times an epoch |\n",
         "| optimizer | adam with weight decay 0.25, ",
         "| initial embeddings | cooccurrence, from the training pairs |",
     ):

@@ -154,15 +154,17 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     Of each source at least one pair occurs, unless the corpus has shards, which share them.
 
     Args:
-        config: With ``weights``.
-        source_sizes: Number of pairs of each source, after cleaning.
+        config: With ``weights`` and ``phrase_pairs``.
+        source_sizes: Number of pairs of each source, and of phrases, after cleaning.
 
     Raises:
         InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
-    if not config.weights and all(source_sizes):
+    weights = config.weights or [1.0] * len(config.train)
+    if config.phrase_pairs:
+        weights = [*weights, config.phrase_pairs]
+    if all(source_sizes) and set(weights) == {1.0}:
         return []
-    weights = config.weights or [1.0] * len(source_sizes)
     times = [
         max(weight, 1 / size) if size else 0.0
         for weight, size in zip(weights, source_sizes, strict=True)
@@ -170,9 +172,9 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     total, pairs = np.dot(times, source_sizes), sum(source_sizes)
     if total > _MAX_EPOCH_FACTOR * pairs:
         raise InputError(
-            f"data.weights={list(config.weights)} make an epoch of {total:.3g} pairs from "
-            f"{pairs:,}: a weight is how often a pair occurs in an epoch; set it as in "
-            "data.weights=[1, 0.5]"
+            f"data.weights={list(config.weights)} and data.phrase_pairs={config.phrase_pairs:g} "
+            f"make an epoch of {total:.3g} pairs from {pairs:,}: a weight is how often a pair "
+            "occurs in an epoch; set it as in data.weights=[1, 0.5]"
         )
     return times
 

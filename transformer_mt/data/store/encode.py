@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, pairwise
-from operator import add, attrgetter
+from itertools import pairwise
+from operator import add
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, BinaryIO, NamedTuple
@@ -37,7 +37,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.files import write_json
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Pair
-from transformer_mt.registries import WORD_PAIRS
+from transformer_mt.registries import PHRASE_PAIRS
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ REPORT = "cleaning.json"
 HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
 
-WORD_SENTENCES = 150_000
-"""First pairs of each source, which pairs of single words are found in, in up to two gigabytes."""
+PHRASE_SENTENCES = 100_000
+"""First pairs with each tag, in which pairs of phrases are found, in up to two gigabytes."""
 
 LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
@@ -70,6 +70,8 @@ class Chunk(NamedTuple):
     first_row: int
     """Number of the first pair in its data source, from 1."""
     pairs: list[Pair]
+    is_phrases: bool = False
+    """Whether these are pairs of phrases of the source: they follow all of its own pairs."""
 
 
 def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
@@ -108,7 +110,7 @@ class EncodedChunk(NamedTuple):
     """The kept pairs of a chunk."""
 
     source: int
-    """Index of the data source."""
+    """Index of the data source; that of phrases is behind those of ``data.train``."""
     arrays: Arrays
     """The pairs, and the hashes by which duplicates are found."""
     report: CleaningReport
@@ -141,7 +143,8 @@ class EncodeChunk:
             sources = (add_tag(pair.cleaned.tag, pair.cleaned.text.src) for pair in kept)
             targets = (f"\n{pair.cleaned.text.tgt}" if by == "pairs" else "" for pair in kept)
             arrays[HASHES] = np.fromiter(map(hash_text, map(add, sources, targets)), np.uint64)
-        return EncodedChunk(chunk.source, arrays, report)
+        source = len(self.data.train) if chunk.is_phrases else chunk.source
+        return EncodedChunk(source, arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
@@ -205,20 +208,24 @@ class Encoded(NamedTuple):
     """Counts of the dropped pairs."""
 
 
-def add_words(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
-    """The chunks, each source followed by the pairs of single words of its sentences, if wanted."""
-    for source, own in groupby(chunks, key=attrgetter("source")):
-        sentences, row, tag = list[Pair](), 1, task.data.train[source].tag or ""
-        for chunk in own:
-            yield chunk
-            row += len(chunk.pairs)
-            if task.data.word_pairs and row <= WORD_SENTENCES:
-                pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
-                sentences += [pair for pair in pairs if not overlaps(pair, task.held_out)]
-        if sentences:
-            words = resolve_name(WORD_PAIRS)(sentences)
-            log.info("source %d: adding %d pairs of single words", source + 1, len(words))
-            yield Chunk(source, row, [Pair(add_tag(tag, src), tgt) for src, tgt in words])
+def add_phrases(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
+    """The chunks, followed by the pairs of phrases of their sentences, if wanted."""
+    data, sentences, last = task.data, dict[str, list[Pair]](), dict[str, Chunk]()
+    for chunk in chunks:
+        yield chunk
+        tag = data.train[chunk.source].tag or ""
+        last[tag], known = chunk, sentences.setdefault(tag, [])
+        if data.phrase_pairs and len(known) < PHRASE_SENTENCES:
+            pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
+            known += [pair for pair in pairs if not overlaps(pair, task.held_out)]
+    for tag, known in sentences.items():
+        phrases = resolve_name(PHRASE_PAIRS)(known) if known else []
+        log.info("adding %d pairs of phrases", len(phrases))
+        row = last[tag].first_row + len(last[tag].pairs)
+        for start in range(0, len(phrases), CHUNK_PAIRS):
+            part = phrases[start : start + CHUNK_PAIRS]
+            tagged = [Pair(add_tag(tag, src), tgt) for src, tgt in part]
+            yield Chunk(last[tag].source, row + start, tagged, is_phrases=True)
 
 
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
@@ -232,7 +239,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     with (
         ExitStack() as stack,
         closing(read_chunks(data, "encoded")) as text,
-        closing(map_ordered(task, add_words(text, task), data.workers)) as encoded,
+        closing(map_ordered(task, add_phrases(text, task), data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
         for chunk in encoded:
@@ -276,7 +283,7 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
         _read_encoded(encoded, token_type(vocab_size)),
         num_shards=max(1, encoded.report.kept // data.shard_pairs),
         vocab_size=vocab_size,
-        num_sources=len(data.train),
+        num_sources=len(data.train) + (data.phrase_pairs > 0),
     )
     shutil.rmtree(unsorted)
     write_json(folder / REPORT, encoded.report.to_json())

@@ -1,0 +1,68 @@
+"""Pairs of phrases against a known alignment, and the corpus that gets them."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.data_jobs import prepare_job, training_text, write_pairs
+from support.sample import sample_pairs
+
+from transformer_mt.config import CleaningConfig
+from transformer_mt.contrib.phrases import phrase_pairs as module
+from transformer_mt.contrib.phrases.phrase_pairs import phrase_pairs
+from transformer_mt.data.batching.plan import epoch_weights
+from transformer_mt.data.prepare import prepare
+from transformer_mt.protocols import Pair
+
+
+def test_phrases_are_all_those_whose_words_are_linked_with_each_other_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_BATCH", 5_000)  # several batches
+    rng, pairs, expected = random.Random(1), list[Pair](), set[Pair]()
+    for _ in range(400):
+        words = rng.sample(range(60), rng.randint(3, 12))
+        order = sorted(range(len(words)), key=lambda i: i + rng.uniform(0, 3))
+        sides = [f"s{w}" for w in words], [f"t{words[i]}" for i in order]
+        pairs.append(Pair(*map(" ".join, sides)))
+        for a in range(len(words)):
+            for b in range(a, min(a + 5, len(words))):
+                places = [order.index(i) for i in range(a, b + 1)]
+                c, d = min(places), max(places)
+                if d - c == b - a < len(words) - 1:
+                    phrases = sides[0][a : b + 1], sides[1][c : d + 1]
+                    expected.add(Pair(*map(" ".join, phrases)))
+    assert set(phrase_pairs(pairs)) == expected
+
+
+def test_phrases_have_words_and_the_most_frequent_come_first() -> None:
+    pairs = [Pair("(a) b!", "(x) y!"), Pair("b a.", "y x."), Pair("A, c!", "X, z!"), Pair("", "y")]
+    found = phrase_pairs([*pairs, Pair("c", "z"), Pair("a b " * 300, "x " * 300)])
+    assert found[:2] == [("a", "x"), ("b", "y")]  # three times, twice
+    assert ("(a)", "(x)") in found
+    assert ("!", "!") not in found
+    assert ("b a.", "y x.") not in found
+    assert phrase_pairs([Pair("", ""), Pair("...", "word")]) == phrase_pairs([]) == []
+
+
+def test_a_corpus_gets_the_phrases_of_its_sentences_unless_they_are_held_out(
+    tmp_path: Path,
+) -> None:
+    zebras = [Pair(f"see {n} zebras", f"sehe {n} Zebras") for n in range(9)]
+    texts = sample_pairs("train")[:3000], [*zebras, *[Pair("a b", "c d")] * 2]
+    first, second = (write_pairs(tmp_path / f"{i}.tsv", text) for i, text in enumerate(texts))
+    more = {"phrase_pairs": 0.5, "cleaning": CleaningConfig(drop_held_out=True)}
+    more["valid"] = [write_pairs(tmp_path / "valid.tsv", [*zebras, Pair("Garden?", "Ja.")])]
+    sources = [first, replace(second, tag="<2de>")]
+    job = prepare_job(tmp_path, sources, 400, **more)
+    prepared = prepare(job)
+    phrases = training_text(prepared)[3002:]
+    assert {("book", "Buch"), ("in the garden", "im Garten")} <= set(phrases)
+    assert "garden" not in dict(phrases)
+    assert phrases[-2:] == [("a", "c"), ("b", "d")]
+    assert prepared.train.source_sizes.tolist() == [[3000, 2, len(phrases)]]
+    assert epoch_weights(job.data, [3000, 2, len(phrases)]) == [1.0, 1.0, 0.5]
+    (tag,) = prepared.tokenizer.tags.values()
+    tagged = [src[0] == tag for src in prepared.train.sample.src]
+    assert tagged == [i in (3000, 3001, *range(len(tagged))[-2:]) for i in range(len(tagged))]

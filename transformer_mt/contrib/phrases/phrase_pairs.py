@@ -1,0 +1,148 @@
+"""Pairs of phrases from a parallel corpus: words and parts of sentences that translate each other.
+
+Words are aligned by two models of Dyer, Chahuneau and Smith 2013
+(https://aclanthology.org/N13-1073), one for each direction, that learn to agree (Liang, Taskar and
+Klein 2006, https://aclanthology.org/N06-1014). Phrases are extracted from the alignment as by
+Koehn, Och and Marcu 2003 (https://aclanthology.org/N03-1017).
+
+Shapes: N and M words of the source and target sides of all pairs; C possible links, from each word
+to each of the other side of its pair; K different ones.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_mt.protocols import Pair
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+_MAX_WORDS = 5
+"""Maximum number of words of a phrase on each side; a punctuation mark is a word, too."""
+_MAX_CHARACTERS = 500
+"""Maximum length of a sentence; longer ones are left out."""
+_ITERATIONS = 4
+_DIAGONAL = 4.0
+"""How fast the probability of a link falls with its distance from the diagonal."""
+_NO_LINK = 0.01
+"""Weight of no link; a link on the diagonal has its probability as a weight."""
+_MIN_AGREEMENT = 0.04
+"""Minimum product of the probabilities that two words are linked, given one and given the other."""
+_BATCH = 2_000_000
+"""Number of possible links that are computed at a time."""
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class _Words:
+    """The words of one side of all pairs, end to end."""
+
+    def __init__(self, texts: Sequence[str]):
+        spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
+        self._texts, self._spans = texts, list(chain.from_iterable(spans))
+        self.lengths = np.array(list(map(len, spans)), np.int64)
+        """Number of words of each text."""
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        """Index of the first word of each text."""
+        self.text = np.repeat(np.arange(len(texts)), self.lengths)
+        """Index of the text of each word."""
+        ids = dict[str, int]()
+        words = [self.phrase(i, i).lower() for i in range(len(self.text))]
+        self.ids = np.array([ids.setdefault(word, len(ids)) for word in words], np.int64)
+
+    def phrase(self, first: int, last: int) -> str:
+        """The text from a word to a later one of the same text."""
+        return self._texts[self.text[first]][self._spans[first][0] : self._spans[last][1]]
+
+
+def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """Phrases of up to five words whose words are linked with each other only.
+
+    A phrase begins and ends with a linked word, has a letter or digit, and is no whole sentence.
+
+    Returns:
+        Each pair of phrases once, the most frequent first.
+    """
+    short = [pair for pair in pairs if max(map(len, pair)) <= _MAX_CHARACTERS]
+    src, tgt = (_Words([pair[side] for pair in short]) for side in (0, 1))
+    links = [np.concatenate(part) for part in zip(*_links(src, tgt), strict=True)]
+    spans = _phrases(src, tgt, *links) if links else ()
+    counts = Counter(Pair(src.phrase(a, b), tgt.phrase(c, d)) for a, b, c, d in spans)
+    has_word = re.compile(r"\w").search
+    return [pair for pair, _ in counts.most_common() if all(map(has_word, pair))]
+
+
+def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Integers, Integers]]:
+    """Indices of linked words of both sides, for a batch of pairs at a time."""
+    possible_links = partial(_possible_links, src, tgt)
+    possible = np.cumsum(src.lengths * tgt.lengths)
+    batches = np.split(np.arange(len(possible)), np.flatnonzero(np.diff(possible // _BATCH)) + 1)
+    words, keys = max(tgt.ids, default=0) + 1, np.empty(0, np.int64)
+    for s, t, _ in map(possible_links, batches):
+        keys = np.sort(np.concatenate([keys, src.ids[s] * words + tgt.ids[t]]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]  # [K]; np.unique takes ten times as long
+    places = list[npt.NDArray[np.int32]]()
+    given_src = given_tgt = np.ones(len(keys))
+    for iteration in range(_ITERATIONS + 1):
+        counts = np.zeros(len(keys))
+        for batch, (s, t, near) in enumerate(map(possible_links, batches)):
+            if iteration == 0:
+                place = np.searchsorted(keys, src.ids[s] * words + tgt.ids[t])
+                places.append(place.astype(np.int32))
+            place = places[batch]
+            # Of a word given those of the other side, one of which it is linked with, or none.
+            agreement = _normalized(given_src[place] * near, t)
+            agreement *= _normalized(given_tgt[place] * near, s)
+            counts += np.bincount(place, agreement, len(keys))
+            if iteration == _ITERATIONS:
+                linked = agreement >= _MIN_AGREEMENT
+                yield s[linked], t[linked]
+        given_src, given_tgt = (
+            counts / np.maximum(np.bincount(word, counts), np.finfo(np.float64).tiny)[word]
+            for word in np.divmod(keys, words)
+        )
+
+
+def _possible_links(src: _Words, tgt: _Words, batch: Integers) -> tuple[Integers, Integers, Floats]:
+    """Indices of the words of all possible links of some pairs, and their weights: [C] each."""
+    n, m = src.lengths[batch], tgt.lengths[batch]
+    pair = np.repeat(np.arange(len(batch)), n * m)
+    i, j = np.divmod(np.arange(len(pair)) - (np.cumsum(n * m) - n * m)[pair], m[pair])
+    distance = np.abs((i + 0.5) / n[pair] - (j + 0.5) / m[pair])
+    starts = src.starts[batch][pair], tgt.starts[batch][pair]
+    return starts[0] + i, starts[1] + j, np.exp(-_DIAGONAL * distance)
+
+
+def _normalized(weights: Floats, word: Integers) -> Floats:
+    """Weights of links, divided by their sum for the same word and the weight of no link."""
+    word = word - word[:1]  # the first one
+    return weights / (np.bincount(word, weights) + _NO_LINK)[word]
+
+
+def _phrases(
+    src: _Words, tgt: _Words, s: Integers, t: Integers
+) -> Iterator[tuple[int, int, int, int]]:
+    """Indices of the first and last words of phrases of both sides, from linked words s and t."""
+    n, m = len(src.ids), len(tgt.ids)
+    first_t, last_t = np.full(n, m), np.full(n, -1)  # linked with each source word
+    first_s, last_s = np.full(m + _MAX_WORDS, n), np.full(m + _MAX_WORDS, -1)
+    for first, last, word, linked in ((first_t, last_t, s, t), (first_s, last_s, t, s)):
+        np.minimum.at(first, word, linked)
+        np.maximum.at(last, word, linked)
+    for length in range(1, _MAX_WORDS + 1):
+        a = np.arange(n - length + 1)
+        b = a + length - 1
+        valid = (src.text[a] == src.text[b]) & (src.lengths[src.text[a]] > length)
+        valid &= (last_t[a] >= 0) & (last_t[b] >= 0)
+        a, b = a[valid], b[valid]
+        c = np.min([first_t[a + k] for k in range(length)], axis=0)
+        d = np.max([last_t[a + k] for k in range(length)], axis=0)
+        valid = d - c < _MAX_WORDS
+        for k in range(_MAX_WORDS):  # words from c to d are linked with words from a to b only
+            valid &= (c + k > d) | ((first_s[c + k] >= a) & (last_s[c + k] <= b))
+        yield from zip(*(index[valid].tolist() for index in (a, b, c, d)), strict=True)
