@@ -6,6 +6,7 @@ python scripts/recipes/quickstart_picture.py runs/quickstart .github/images/quic
 import argparse
 from pathlib import Path
 
+import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -51,7 +52,8 @@ middle.set(title="Learning rate × 1,000", xlabel="update", ylim=(0, None))
 for axes in (left, middle):
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
-drawn = right.imshow(cross.layers[-1].mean(0), vmin=0, vmax=1, cmap=COLOURS, aspect="auto")
+weights = np.mean(cross.layers[-1], axis=0).reshape(len(cross.queries), len(cross.keys)) / 1000
+drawn = right.imshow(weights, vmin=0, vmax=1, cmap=COLOURS, aspect="auto")
 right.set_title("Cross-attention: last layer, mean of the heads")
 right.set_xticks(range(len(cross.keys)), map(label, cross.keys), rotation=60, fontsize=9)
 right.set_yticks(range(len(cross.queries)), map(label, cross.queries), fontsize=9)

@@ -32,7 +32,8 @@ def attention(sentence: str, src: list[str], tgt: list[str]) -> Attention:
     torch.manual_seed(1)
 
     def weights(name: str, queries: list[str], keys: list[str]) -> Weights:
-        layers = [torch.rand(3, len(queries), len(keys)).softmax(-1) for _ in range(2)]
+        shape = 2, 3, len(queries), len(keys)  # layers, heads
+        layers = (torch.rand(shape).softmax(-1) * 1000).round().int().flatten(2).tolist()
         return Weights(name, "attending (predicted) token", layers, queries, keys)
 
     kinds = [
@@ -158,6 +159,7 @@ def test_attention_page_shows_every_weight(tmp_path: Path) -> None:
     for (number, layer, head), (labels, colours) in zip(choices, drawings, strict=True):
         kind = shown.kinds[number]
         assert labels == [x.strip("▁") or "␣" for x in (*kind.keys, *kind.queries)]
-        expected = kind.layers[layer][head].flatten().tolist()
+        expected = [weight / 1000 for weight in kind.layers[layer][head]]
         assert colours == pytest.approx(expected, abs=1e-3)
-    assert mean == pytest.approx(shown.kinds[2].layers[1].mean(0).flatten().tolist(), abs=2e-3)
+    expected = [sum(heads) / 3000 for heads in zip(*shown.kinds[2].layers[1], strict=True)]
+    assert mean == pytest.approx(expected, abs=2e-3)

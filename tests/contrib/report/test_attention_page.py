@@ -14,7 +14,6 @@ from transformer_mt.contrib.report.attention import (
     Attention,
     compute_attention,
     main,
-    to_data,
 )
 from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.model import attention_maps as model_maps
@@ -52,17 +51,16 @@ def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
     expected = model_maps.attention_maps(network, src, tgt[:-1])
     names = ["cross-attention to the source", "decoder self-attention", "encoder self-attention"]
     assert [kind.name for kind in found.kinds] == names
-    data = to_data(found)["kinds"]
     for kind, maps in zip(
-        data, [expected[name] for name in ("cross", "decoder", "encoder")], strict=True
+        found.kinds, [expected[name] for name in ("cross", "decoder", "encoder")], strict=True
     ):
-        assert len(kind["layers"]) == len(maps)
-        for layer, weights in zip(kind["layers"], maps, strict=True):
-            shape = (2, len(kind["queries"]), len(kind["keys"]))
+        assert len(kind.layers) == len(maps)
+        for layer, weights in zip(kind.layers, maps, strict=True):
+            shape = (2, len(kind.queries), len(kind.keys))
             torch.testing.assert_close(
                 torch.tensor(layer).view(shape) / 1000, weights, atol=5.1e-4, rtol=0
             )
-    assert [(kind["queries"], kind["keys"]) for kind in data] == [
+    assert [(kind.queries, kind.keys) for kind in found.kinds] == [
         (tgt_pieces[1:], src_pieces),
         (tgt_pieces[1:], tgt_pieces[:-1]),
         (src_pieces, src_pieces),
@@ -71,7 +69,7 @@ def test_pieces_and_weights_are_those_of_the_model(model: Path) -> None:
 
 def test_a_sentence_in_capitals_is_shown_as_it_is_translated(model: Path) -> None:
     usual, capitals = (attend(model, text) for text in ("The Street .", "THE STREET ."))
-    assert to_data(capitals) == to_data(usual)
+    assert capitals.kinds == usual.kinds
     assert capitals.translation == usual.translation.upper()
 
 

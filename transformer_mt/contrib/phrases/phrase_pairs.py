@@ -92,8 +92,8 @@ def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Integers, Integers]]:
         counts = np.zeros(len(keys))
         for batch, (s, t, near) in enumerate(map(possible_links, batches)):
             if iteration == 0:
-                place = np.searchsorted(keys, src.ids[s] * words + tgt.ids[t])
-                places.append(place.astype(np.int32))
+                found = np.searchsorted(keys, src.ids[s] * words + tgt.ids[t])
+                places.append(found.astype(np.int32))
             place = places[batch]
             # Of a word given those of the other side, one of which it is linked with, or none.
             agreement = _normalized(given_src[place] * near, t)

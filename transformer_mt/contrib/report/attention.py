@@ -4,11 +4,8 @@ python -m transformer_mt.contrib.report.attention runs/mine "A sentence." attent
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
 
 from transformer_mt import InputError, TorchEngine, Translator
 from transformer_mt.contrib.report.pages import render
@@ -31,8 +28,8 @@ class Weights:
     name: str
     axis: str
     """Title of the rows."""
-    layers: list[Tensor]
-    """[H, T, S] for each layer: heads, queries, keys; each row sums to 1."""
+    layers: list[list[list[int]]]
+    """For each layer and head the weights of T queries and S keys in thousandths, row by row."""
     queries: list[str]
     """Pieces of text that attend; in the decoder, the T pieces that are predicted."""
     keys: list[str]
@@ -74,7 +71,7 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
         Weights(
             name,
             axis,
-            maps[kind],
+            [(layer * 1000).round().int().flatten(1).tolist() for layer in maps[kind]],
             read if kind == "encoder" else written[1:],
             written[:-1] if kind == "decoder" else read,
         )
@@ -85,23 +82,7 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
 
 def page(attention: Attention) -> str:
     """The weights as an interactive HTML page."""
-    values = {"title": "Attention", "attention": attention, "weights": to_data(attention)}
-    return render("attention.html", "attention.js", **values)
-
-
-def to_data(attention: Attention) -> dict[str, Any]:
-    """Data for the page's script: weights in thousandths, one flat list of rows per head."""
-    kinds = [
-        {
-            "name": kind.name,
-            "axis": kind.axis,
-            "queries": kind.queries,
-            "keys": kind.keys,
-            "layers": [(layer * 1000).round().int().flatten(1).tolist() for layer in kind.layers],
-        }
-        for kind in attention.kinds
-    ]
-    return {"kinds": kinds}
+    return render("attention.html", "attention.js", title="Attention", **asdict(attention))
 
 
 def main() -> None:

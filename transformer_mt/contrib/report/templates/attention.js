@@ -2,7 +2,7 @@
 // Attention weights as a heat map or as lines (the paper's figures 3 to 5). Pieces are only set
 // as text, never as HTML.
 (() => {
-  const { kinds } = JSON.parse(document.getElementById("attention-data").textContent);
+  const kinds = JSON.parse(document.getElementById("attention-data").textContent);
   const root = document.getElementById("attention");
   const choose = (name) => root.querySelector(`[data-choose="${name}"]`);
   const part = (name) => root.querySelector(`[data-part="${name}"]`);
