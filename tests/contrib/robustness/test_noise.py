@@ -11,7 +11,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transformer_mt.contrib.robustness.noise import (
-    ALL_NOISES,
     NOISES,
     RATES,
     less_punctuation,
@@ -36,8 +35,7 @@ def add(noise: PairNoise, src: str, tgt: str = "", seed: int = 0) -> Pair:
 
 
 def test_the_mix_has_a_rate_of_every_kind() -> None:
-    names = [getattr(noise, "__name__", "") for noise in NOISES.values()]
-    assert list(RATES) == list(NOISES) == names
+    assert list(RATES) == list(NOISES)[: len(RATES)]
     stay = math.prod(1 - rate for rate in RATES.values())
     given = Pair('it is a "very" long way .', "es ist weit .")
     drawn = [add(some_noise, *given, seed=seed) for seed in range(2000)]
@@ -48,10 +46,10 @@ def test_the_mix_has_a_rate_of_every_kind() -> None:
     assert drawn.count(Pair("So", "So")) / 2000 == pytest.approx(0.1, abs=0.03)
 
 
-@given(TEXTS, TEXTS, st.sampled_from(list(ALL_NOISES)), st.integers(0, 2**32))
+@given(TEXTS, TEXTS, st.sampled_from(list(NOISES)), st.integers(0, 2**32))
 def test_noise_keeps_lines_and_is_deterministic(src: str, tgt: str, name: str, seed: int) -> None:
-    pair = add(ALL_NOISES[name], src, tgt, seed)
-    assert pair == add(ALL_NOISES[name], src, tgt, seed)
+    pair = add(NOISES[name], src, tgt, seed)
+    assert pair == add(NOISES[name], src, tgt, seed)
     for noisy, text in zip(pair, (src, tgt), strict=True):
         assert bool(noisy.strip()) == bool(text.strip())
         assert len(noisy.splitlines()) <= len(text.splitlines())
@@ -97,11 +95,11 @@ def test_final_punctuation(text: str, expected: str) -> None:
 
 def test_noise_of_test_sets_only() -> None:
     pair = Pair("Ann met 3men, her über-old man.", "Sie.")
-    found = {add(ALL_NOISES["emphasis"], *pair, seed=seed) for seed in range(50)}
+    found = {add(NOISES["emphasis"], *pair, seed=seed) for seed in range(50)}
     assert found == {(pair.src.replace("über", "ÜBER"), "Sie.")}
-    assert add(ALL_NOISES["lower_case"], *pair) == (pair.src.lower(), "Sie.")
-    assert add(ALL_NOISES["emoji"], *pair) == (f"{pair.src} 😀", "Sie. 😀")
-    assert add(ALL_NOISES["list_item"], *pair) == (f"- {pair.src}", "- Sie.")
+    assert add(NOISES["lower_case"], *pair) == (pair.src.lower(), "Sie.")
+    assert add(NOISES["emoji"], *pair) == (f"{pair.src} 😀", "Sie. 😀")
+    assert add(NOISES["list_item"], *pair) == (f"- {pair.src}", "- Sie.")
 
 
 def test_typographic_quotes() -> None:

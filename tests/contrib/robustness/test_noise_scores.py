@@ -19,7 +19,7 @@ from support.model_folders import load_folder
 from support.models import make_translator
 
 from transformer_mt.config import EvaluateJob
-from transformer_mt.contrib.robustness.noise import ALL_NOISES
+from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.contrib.robustness.noise_scores import (
     CLEAN,
     evaluate_robustness,
@@ -41,9 +41,7 @@ def test_tags_and_unknown_tags() -> None:
     source = ["<2de> a man .", "<2de>a man .", "<2fr> a man .", "", "<2de>"]
     references = {"a": source, "b": ["ein Mann.", *source[1:]]}
     test = TestSet(references=references, source=source, tags={"<2de>", ">>fra<<"})
-    texts = {
-        name: noisy_text(test.split_source(), references, ALL_NOISES[name]) for name in ALL_NOISES
-    }
+    texts = {name: noisy_text(test.split_source(), references, NOISES[name]) for name in NOISES}
     assert texts["upper_case"][1]["b"][:2] == ["EIN MANN.", "<2DE>A MAN ."]
     assert texts["typing_errors"][1] == references
     assert texts["upper_case"][0][:3] == ["<2de> A MAN .", "<2de> A MAN .", "<2FR> A MAN ."]
@@ -55,7 +53,7 @@ def test_tags_and_unknown_tags() -> None:
 
 def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
     references = {"a": ["Ja.", "Ja.", "Ja"], "b": ["Gut!", "Gut", "Gut."]}
-    noise = ALL_NOISES["no_final_punctuation"]
+    noise = NOISES["no_final_punctuation"]
     source, noisy = noisy_text([("", "Yes.")] * 3, references, noise)
     assert source == ["Yes", "Yes.", "Yes."]
     assert noisy == {"a": ["Ja", "Ja.", "Ja"], "b": ["Gut", "Gut", "Gut."]}
@@ -65,11 +63,11 @@ def test_scores_are_those_of_each_noisy_source(model: Path) -> None:
     network, tokenizer, job = load_folder(model)
     translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
     found = evaluate_robustness(EvaluateJob(model=str(model), engine="torch", device="cpu"))
-    assert [result.noise for result in found] == ["clean", *ALL_NOISES]
+    assert [result.noise for result in found] == ["clean", *NOISES]
     clean = by_hand(translator.translate(SOURCE), REFERENCE)
     for result in found:
         source, reference = SOURCE, REFERENCE
-        if noise := ALL_NOISES.get(result.noise):
+        if noise := NOISES.get(result.noise):
             pairs = map(Pair, SOURCE, REFERENCE)
             noisy = [noise(pair, np.random.default_rng([6, i])) for i, pair in enumerate(pairs)]
             source, reference = ([pair[side] for pair in noisy] for side in (0, 1))

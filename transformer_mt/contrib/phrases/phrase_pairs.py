@@ -12,8 +12,8 @@ to each of the other side of its pair; K different ones.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,7 @@ _MIN_AGREEMENT = 0.04
 _BATCH = 2_000_000
 """Number of possible links that are computed at a time."""
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
 
 
 class _Words:
@@ -51,9 +50,11 @@ class _Words:
         """Index of the first word of each text."""
         self.text = np.repeat(np.arange(len(texts)), self.lengths)
         """Index of the text of each word."""
-        ids = dict[str, int]()
         words = [self.phrase(i, i).lower() for i in range(len(self.text))]
+        ids = dict[str, int]()
         self.ids = np.array([ids.setdefault(word, len(ids)) for word in words], np.int64)
+        """A number for each word, the same for equal ones."""
+        self.num_ids = len(ids)
 
     def phrase(self, first: int, last: int) -> str:
         """The text from a word to a later one of the same text."""
@@ -69,7 +70,7 @@ def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
         Each pair of phrases once, the most frequent first.
     """
     short = [pair for pair in pairs if max(map(len, pair)) <= _MAX_CHARACTERS]
-    src, tgt = (_Words([pair[side] for pair in short]) for side in (0, 1))
+    src, tgt = _Words([pair.src for pair in short]), _Words([pair.tgt for pair in short])
     links = [np.concatenate(part) for part in zip(*_links(src, tgt), strict=True)]
     spans = _phrases(src, tgt, *links) if links else ()
     counts = Counter(Pair(src.phrase(a, b), tgt.phrase(c, d)) for a, b, c, d in spans)
@@ -77,24 +78,25 @@ def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair, _ in counts.most_common() if all(map(has_word, pair))]
 
 
-def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Integers, Integers]]:
+def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Array, Array]]:
     """Indices of linked words of both sides, for a batch of pairs at a time."""
-    possible_links = partial(_possible_links, src, tgt)
     possible = np.cumsum(src.lengths * tgt.lengths)
     batches = np.split(np.arange(len(possible)), np.flatnonzero(np.diff(possible // _BATCH)) + 1)
-    words, keys = max(tgt.ids, default=0) + 1, np.empty(0, np.int64)
-    for s, t, _ in map(possible_links, batches):
-        keys = np.sort(np.concatenate([keys, src.ids[s] * words + tgt.ids[t]]))
-        keys = keys[np.diff(keys, prepend=-1) > 0]  # [K]; np.unique takes ten times as long
-    places = list[npt.NDArray[np.int32]]()
+
+    def word_pairs(batch: Array) -> Array:
+        s, t, _ = _possible_links(src, tgt, batch)
+        return src.ids[s] * tgt.num_ids + tgt.ids[t]
+
+    keys = np.empty(0, np.int64)  # [K]
+    for batch in batches:
+        keys = np.sort(np.concatenate([keys, word_pairs(batch)]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
+    places = [np.searchsorted(keys, word_pairs(batch)).astype(np.int32) for batch in batches]
     given_src = given_tgt = np.ones(len(keys))
     for iteration in range(_ITERATIONS + 1):
         counts = np.zeros(len(keys))
-        for batch, (s, t, near) in enumerate(map(possible_links, batches)):
-            if iteration == 0:
-                found = np.searchsorted(keys, src.ids[s] * words + tgt.ids[t])
-                places.append(found.astype(np.int32))
-            place = places[batch]
+        for batch, place in zip(batches, places, strict=True):
+            s, t, near = _possible_links(src, tgt, batch)
             # Of a word given those of the other side, one of which it is linked with, or none.
             agreement = _normalized(given_src[place] * near, t)
             agreement *= _normalized(given_tgt[place] * near, s)
@@ -104,29 +106,26 @@ def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Integers, Integers]]:
                 yield s[linked], t[linked]
         given_src, given_tgt = (
             counts / np.maximum(np.bincount(word, counts), np.finfo(np.float64).tiny)[word]
-            for word in np.divmod(keys, words)
+            for word in np.divmod(keys, tgt.num_ids)
         )
 
 
-def _possible_links(src: _Words, tgt: _Words, batch: Integers) -> tuple[Integers, Integers, Floats]:
+def _possible_links(src: _Words, tgt: _Words, batch: Array) -> tuple[Array, Array, Array]:
     """Indices of the words of all possible links of some pairs, and their weights: [C] each."""
     n, m = src.lengths[batch], tgt.lengths[batch]
     pair = np.repeat(np.arange(len(batch)), n * m)
     i, j = np.divmod(np.arange(len(pair)) - (np.cumsum(n * m) - n * m)[pair], m[pair])
     distance = np.abs((i + 0.5) / n[pair] - (j + 0.5) / m[pair])
-    starts = src.starts[batch][pair], tgt.starts[batch][pair]
-    return starts[0] + i, starts[1] + j, np.exp(-_DIAGONAL * distance)
+    return src.starts[batch][pair] + i, tgt.starts[batch][pair] + j, np.exp(-_DIAGONAL * distance)
 
 
-def _normalized(weights: Floats, word: Integers) -> Floats:
+def _normalized(weights: Array, word: Array) -> Array:
     """Weights of links, divided by their sum for the same word and the weight of no link."""
     word = word - word[:1]  # the first one
     return weights / (np.bincount(word, weights) + _NO_LINK)[word]
 
 
-def _phrases(
-    src: _Words, tgt: _Words, s: Integers, t: Integers
-) -> Iterator[tuple[int, int, int, int]]:
+def _phrases(src: _Words, tgt: _Words, s: Array, t: Array) -> Iterator[tuple[int, int, int, int]]:
     """Indices of the first and last words of phrases of both sides, from linked words s and t."""
     n, m = len(src.ids), len(tgt.ids)
     first_t, last_t = np.full(n, m), np.full(n, -1)  # linked with each source word

@@ -92,14 +92,12 @@ def main() -> None:
         description="Shows the attention weights of a model, as a page.",
     )
     parser.add_argument("model", help="model folder, or hf://ORG/NAME")
-    parser.add_argument("sentence", help="sentence that is translated")
+    parser.add_argument("sentence", help="sentence that is translated; may start with a tag")
     parser.add_argument("output", type=Path, help="page to write, such as attention.html")
-    parser.add_argument("--tag", help="tag of the sentence, such as <2de>")
     options = parser.parse_args()
     with exit_status("attention"):
         translator = Translator.load(options.model, engine="torch", split="none")
-        (sentence,) = translator.with_tag([options.sentence], options.tag)
-        attention = compute_attention(translator, sentence)
+        attention = compute_attention(translator, options.sentence)
         with output(options.output) as place:
             place.write_text(page(attention), encoding="utf-8")
         print(attention.translation)

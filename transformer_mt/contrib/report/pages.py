@@ -88,11 +88,8 @@ def render(template: str, script: str, **values: Any) -> str:
     )
     # tojson escapes <, >, & and ' despite these options: no text can end its script element.
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-    return environment.get_template(template).render(
-        script=text,
-        policy=f"'sha256-{digest}'",
-        **values,
-    )
+    page = environment.get_template(template)
+    return page.render(script=text, policy=f"'sha256-{digest}'", **values)
 
 
 def changes(old: str, new: str) -> list[Change]:

@@ -97,22 +97,13 @@ def list_item(pair: Pair, _: np.random.Generator) -> Pair:
 
 
 NOISES: dict[str, PairNoise] = {
-    "upper_case": upper_case,
-    "title_case": title_case,
-    "no_final_punctuation": no_final_punctuation,
-    "typographic_quotes": typographic_quotes,
-    "typing_errors": typing_errors,
+    noise.__name__: noise
+    for noise in (
+        *(upper_case, title_case, no_final_punctuation, typographic_quotes, typing_errors),
+        *(lower_case, emphasis, emoji, list_item),
+    )
 }
-"""Kinds for training, in the order in which several are added to one pair."""
-
-ALL_NOISES: dict[str, PairNoise] = NOISES | {
-    "lower_case": lower_case,
-    "emphasis": emphasis,
-    "emoji": emoji,
-    "list_item": list_item,
-}
-"""All kinds, for test sets."""
-
+"""All kinds, by name."""
 
 RATES = {
     # Case as in the training of Firefox's models (OpusTrainer).
@@ -122,14 +113,14 @@ RATES = {
     "typographic_quotes": 0.05,
     "typing_errors": 0.05,
 }
-"""Share of the pairs that get each kind in training."""
+"""Share of the pairs that get each kind in training, in the order in which they are added."""
 
 
 def some_noise(pair: Pair, rng: np.random.Generator, rates: Mapping[str, float] = RATES) -> Pair:
     """Each kind on some pairs, independently of the others: ``data.augment=standard``."""
-    drawn = rng.random(len(NOISES)) < [rates.get(name, 0) for name in NOISES]
-    for noise in compress(NOISES.values(), drawn):
-        pair = noise(pair, rng)
+    drawn = rng.random(len(RATES)) < [rates.get(name, 0) for name in RATES]
+    for name in compress(RATES, drawn):
+        pair = NOISES[name](pair, rng)
     return pair
 
 

@@ -14,7 +14,7 @@ from tabulate import tabulate
 from transformer_mt import Score, compose, evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
-from transformer_mt.contrib.robustness.noise import ALL_NOISES
+from transformer_mt.contrib.robustness.noise import NOISES
 from transformer_mt.errors import exit_status
 from transformer_mt.progress_reporter import log_to
 from transformer_mt.protocols import Pair, PairNoise
@@ -31,7 +31,7 @@ class NoiseScores:
     """Scores under one kind of noise."""
 
     noise: str
-    """A name of ``ALL_NOISES``, or ``clean``."""
+    """A name of ``NOISES``, or ``clean``."""
     changed: int
     """Number of source lines that differ from the clean ones."""
     scores: list[Score]
@@ -66,7 +66,7 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     results = [NoiseScores(CLEAN, 0, before)]
     lines = test.split_source()
     given, _ = noisy_text(lines, test.references, lambda pair, _: pair)
-    for name, noise in ALL_NOISES.items():
+    for name, noise in NOISES.items():
         source, references = noisy_text(lines, test.references, noise)
         noisy = evaluate(job, replace(test, source=source, references=references))
         pairs = zip(noisy.systems[0].scores, before, strict=True)
@@ -108,8 +108,7 @@ def main() -> None:
         prog="python -m transformer_mt.contrib.robustness.noise_scores",
         description="Scores a model on its test set as it is, and with each kind of noise.",
     )
-    setting = "as of mt-eval: model=FOLDER, and any of testset, metrics, …"
-    parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help=setting)
+    parser.add_argument("settings", nargs="+", metavar="KEY=VALUE", help="those of mt-eval")
     options = parser.parse_args()
     with exit_status("noise_scores"), log_to(prefix="noise_scores: "):
         print(to_text(evaluate_robustness(compose(options.settings, "evaluate"))))

@@ -9,7 +9,7 @@ from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
-from transformer_mt.contrib.robustness.noise import NOISES, some_noise
+from transformer_mt.contrib.robustness.noise import RATES, some_noise
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.encode import Chunk, EncodeChunk
 from transformer_mt.data.store.token_store import Side, TokenStore
@@ -18,7 +18,7 @@ from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.protocols import Pair, PairNoise
 
 LINES = [f"{line.lower()}." for line in random_lines(400)]
-EVERY = partial(some_noise, rates=dict.fromkeys(NOISES, 0.2))
+EVERY = partial(some_noise, rates=dict.fromkeys(RATES, 0.2))
 
 
 @pytest.fixture(scope="module")
