@@ -61,7 +61,8 @@ def choose_experiment(
         name = "pairs_" + next(size for limit, size in EXPERIMENTS.items() if number < limit)
         chosen = [f"experiment={name}"]
         if any(override.startswith("train.init_from=") for override in overrides):
-            chosen.append("model=base")  # the defaults, in place of which the parent's are taken
+            # The defaults, in place of which the parent's are taken; it knows words already.
+            chosen += ["model=base", "data.phrase_pairs=0"]
         elif not any(override.startswith("tokenizer.path=") for override in overrides):
             usual = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml").tokenizer.vocab_size
             vocab_size, coverage = fit_to_characters(characters, usual)
