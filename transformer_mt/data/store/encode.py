@@ -208,19 +208,19 @@ class Encoded(NamedTuple):
     """Counts of the dropped pairs."""
 
 
-def add_phrases(chunks: Iterator[Chunk], task: EncodeChunk) -> Iterator[Chunk]:
-    """The chunks, followed by the pairs of phrases of their sentences, if wanted."""
-    data, sentences, last = task.data, dict[str, list[Pair]](), dict[str, Chunk]()
+def add_phrases(chunks: Iterator[Chunk], task: EncodeChunk) -> Generator[Chunk, None, None]:
+    """The chunks, followed by the pairs of phrases of their sentences."""
+    sentences, last = dict[str, list[Pair]](), dict[str, Chunk]()
     for chunk in chunks:
         yield chunk
-        tag = data.train[chunk.source].tag or ""
+        tag = task.data.train[chunk.source].tag or ""
         last[tag], known = chunk, sentences.setdefault(tag, [])
-        if data.phrase_pairs and len(known) < PHRASE_SENTENCES:
+        if len(known) < PHRASE_SENTENCES:
             pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
             known += [pair for pair in pairs if not overlaps(pair, task.held_out)]
     for tag, known in sentences.items():
-        phrases = resolve_name(PHRASE_PAIRS)(known) if known else []
-        log.info("adding %d pairs of phrases", len(phrases))
+        phrases = resolve_name(PHRASE_PAIRS)(known)
+        log.info(f"adding {len(phrases):,} pairs of phrases")
         row = last[tag].first_row + len(last[tag].pairs)
         for start in range(0, len(phrases), CHUNK_PAIRS):
             part = phrases[start : start + CHUNK_PAIRS]
@@ -239,7 +239,8 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     with (
         ExitStack() as stack,
         closing(read_chunks(data, "encoded")) as text,
-        closing(map_ordered(task, add_phrases(text, task), data.workers)) as encoded,
+        closing(add_phrases(text, task) if data.phrase_pairs else text) as chunks,
+        closing(map_ordered(task, chunks, data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
         for chunk in encoded:
