@@ -5,8 +5,7 @@ Words are aligned by two models of Dyer, Chahuneau and Smith 2013
 Klein 2006, https://aclanthology.org/N06-1014). Phrases are extracted from the alignment as by
 Koehn, Och and Marcu 2003 (https://aclanthology.org/N03-1017).
 
-Shapes: N and M words of the source and target sides of all pairs; C possible links, from each word
-to each of the other side of its pair; K different ones.
+Shapes: C possible links, from each word of a source to each of its target; K different ones.
 """
 
 import re
@@ -42,23 +41,24 @@ class _Words:
     """The words of one side of all pairs, end to end."""
 
     def __init__(self, texts: Sequence[str]):
-        spans = [[match.span() for match in _WORD.finditer(text)] for text in texts]
-        self._texts, self._spans = texts, list(chain.from_iterable(spans))
-        self.lengths = np.array(list(map(len, spans)), np.int64)
+        words = [list(_WORD.finditer(text)) for text in texts]
+        self._words = list(chain.from_iterable(words))
+        self.lengths = np.array(list(map(len, words)), np.int64)
         """Number of words of each text."""
         self.starts = np.cumsum(self.lengths) - self.lengths
         """Index of the first word of each text."""
         self.text = np.repeat(np.arange(len(texts)), self.lengths)
         """Index of the text of each word."""
-        words = [self.phrase(i, i).lower() for i in range(len(self.text))]
         ids = dict[str, int]()
-        self.ids = np.array([ids.setdefault(word, len(ids)) for word in words], np.int64)
+        numbers = (ids.setdefault(word[0].lower(), len(ids)) for word in self._words)
+        self.ids = np.fromiter(numbers, np.int64)
         """A number for each word, the same for equal ones."""
         self.num_ids = len(ids)
 
     def phrase(self, first: int, last: int) -> str:
         """The text from a word to a later one of the same text."""
-        return self._texts[self.text[first]][self._spans[first][0] : self._spans[last][1]]
+        word = self._words[first]
+        return word.string[word.start() : self._words[last].end()]
 
 
 def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
@@ -72,10 +72,10 @@ def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
     short = [pair for pair in pairs if max(map(len, pair)) <= _MAX_CHARACTERS]
     src, tgt = _Words([pair.src for pair in short]), _Words([pair.tgt for pair in short])
     links = [np.concatenate(part) for part in zip(*_links(src, tgt), strict=True)]
-    spans = _phrases(src, tgt, *links) if links else ()
-    counts = Counter(Pair(src.phrase(a, b), tgt.phrase(c, d)) for a, b, c, d in spans)
+    spans = _phrases(src, tgt, *links)
+    counts = Counter((src.phrase(a, b), tgt.phrase(c, d)) for a, b, c, d in spans)
     has_word = re.compile(r"\w").search
-    return [pair for pair, _ in counts.most_common() if all(map(has_word, pair))]
+    return [Pair(*pair) for pair, _ in counts.most_common() if all(map(has_word, pair))]
 
 
 def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Array, Array]]:
