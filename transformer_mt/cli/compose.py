@@ -131,11 +131,7 @@ def hydra_app(
 
 
 def hydra_overrides(
-    command: Command,
-    overrides: Sequence[str],
-    config_dir: Path | None,
-    *,
-    sweep: bool = False,
+    command: Command, overrides: Sequence[str], config_dir: Path | None, *, sweep: bool = False
 ) -> list[str]:
     """The arguments of a command as Hydra shall read them.
 

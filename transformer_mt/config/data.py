@@ -87,11 +87,11 @@ class DataConfig(Checked, prefix="data."):
     vocabulary is learned from. ``punctuation`` leaves out the final marks of 10% of the pairs;
     ``standard`` those of 20%, puts both sides of 7% in capitals, and 5% of the sources each in
     title case, with typing errors, or with other quotes."""
-    phrase_pairs: float = number(0.0, at_least=0)
-    """Add pairs of phrases, and repeat each this often per epoch, as ``weights`` do; 0 adds none.
-    They are words, such as ``dog`` and ``Hund``, and parts of sentences of up to five words that
-    translate each other in the training text: a small corpus is learned better, and the model
-    translates single words."""
+    phrase_pairs: float = number(0.0, at_least=0, below=1)
+    """Add pairs of phrases, as this share of the target tokens of an epoch but each at most once;
+    0 adds none. They are words, such as ``dog`` and ``Hund``, and parts of sentences of up to five
+    words that translate each other in the training text: a small corpus is learned better, and the
+    model translates single words."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes

@@ -58,11 +58,7 @@ class Translator:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        tokenizer: Tokenizer,
-        normalizer: Normalizer,
-        config: DecodeConfig,
+        self, engine: Engine, tokenizer: Tokenizer, normalizer: Normalizer, config: DecodeConfig
     ):
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config

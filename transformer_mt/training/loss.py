@@ -114,11 +114,7 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
 
 
 def _logits_gradient(
-    logits: Tensor,
-    target_ids: Tensor,
-    amount: float,
-    dtype: torch.dtype,
-    scale: Tensor | None,
+    logits: Tensor, target_ids: Tensor, amount: float, dtype: torch.dtype, scale: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Softmax minus ``amount`` at the target of each row, and −log of the softmax there.
 

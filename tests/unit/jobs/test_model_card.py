@@ -140,7 +140,7 @@ def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
         " heads (d_k 16, d_v 64), post-norm,",
         ", dropout 0.25, of attention weights 0.5, of activations 0.75 |",
         "| noise in training | standard |\n",
-        "| pairs of phrases | from the training pairs, each 0.5 times an epoch |\n",
+        "| pairs of phrases | from the training pairs, 0.5 of the target tokens |\n",
         "| optimizer | adam with weight decay 0.25, ",
         "| initial embeddings | cooccurrence, from the training pairs |",
     ):

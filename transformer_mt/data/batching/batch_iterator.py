@@ -47,7 +47,8 @@ class BatchIterator:
         self, job: TrainJob, train: Corpus, max_tokens: int, fixed_shape: bool, world: World
     ):
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        weights = epoch_weights(job.data, train.source_sizes.sum(axis=0).tolist())
+        totals = train.source_sizes.sum(axis=0), train.source_tokens.sum(axis=0)
+        weights = epoch_weights(job.data, *(total.tolist() for total in totals))
         if world.local_rank == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
         self.plan: BatchPlan | ShardedPlan

@@ -148,7 +148,9 @@ class BatchPlan:
         return _compact(np.concatenate(selected))
 
 
-def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float]:
+def epoch_weights(
+    config: DataConfig, source_sizes: Sequence[int], source_tokens: Sequence[int]
+) -> list[float]:
     """How often a pair of each training source occurs in an epoch; empty: each pair once.
 
     Of each source at least one pair occurs, unless the corpus has shards, which share them.
@@ -156,13 +158,16 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     Args:
         config: With ``weights`` and ``phrase_pairs``.
         source_sizes: Number of pairs of each source, and of phrases, after cleaning.
+        source_tokens: Number of their target tokens.
 
     Raises:
         InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
     weights = config.weights or [1.0] * len(config.train)
-    if config.phrase_pairs:
-        weights = [*weights, config.phrase_pairs]
+    if share := config.phrase_pairs:
+        *sentences, phrases = source_tokens
+        wanted = share / (1 - share) * float(np.dot(weights, sentences))
+        weights = [*weights, min(1.0, wanted / max(1, phrases))]
     if all(source_sizes) and set(weights) == {1.0}:
         return []
     times = [
@@ -172,9 +177,9 @@ def epoch_weights(config: DataConfig, source_sizes: Sequence[int]) -> list[float
     total, pairs = np.dot(times, source_sizes), sum(source_sizes)
     if total > _MAX_EPOCH_FACTOR * pairs:
         raise InputError(
-            f"data.weights={list(config.weights)} and data.phrase_pairs={config.phrase_pairs:g} "
-            f"make an epoch of {total:.3g} pairs from {pairs:,}: a weight is how often a pair "
-            "occurs in an epoch; set it as in data.weights=[1, 0.5]"
+            f"data.weights={list(config.weights)} make an epoch of {total:.3g} pairs from "
+            f"{pairs:,}: a weight is how often a pair occurs in an epoch; set it as in "
+            "data.weights=[1, 0.5]"
         )
     return times
 

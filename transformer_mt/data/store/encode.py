@@ -68,13 +68,16 @@ class Chunk(NamedTuple):
     source: int
     """Index of the data source in ``data.train``."""
     first_row: int
-    """Number of the first pair in its data source, from 1."""
+    """Number of the first pair in its data source, from 1, or among its phrases."""
     pairs: list[Pair]
     is_phrases: bool = False
-    """Whether these are pairs of phrases of the source: they follow all of its own pairs."""
+    """Whether these are phrases, of all sources with the tag of this one."""
 
 
-def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
+Chunks = Generator[Chunk, None, None]
+
+
+def read_chunks(data: DataConfig, action: str) -> Chunks:
     """Streams the training text; the chunk boundaries depend only on the text.
 
     Reports progress, of which ``action`` says what is done with the text.
@@ -148,7 +151,8 @@ class EncodeChunk:
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
-        name, kept = self.data.train[chunk.source].name, list[KeptPair]()
+        name = "phrases" if chunk.is_phrases else self.data.train[chunk.source].name
+        kept = list[KeptPair]()
         cleaner = self._cleaners[chunk.source]
         for row, line in enumerate(chunk.pairs, chunk.first_row):
             pair, src, tgt = cleaner.clean(line), list[int](), list[int]()
@@ -208,24 +212,21 @@ class Encoded(NamedTuple):
     """Counts of the dropped pairs."""
 
 
-def add_phrases(chunks: Iterator[Chunk], task: EncodeChunk) -> Generator[Chunk, None, None]:
+def add_phrases(chunks: Chunks, task: EncodeChunk) -> Chunks:
     """The chunks, followed by the pairs of phrases of their sentences."""
-    sentences, last = dict[str, list[Pair]](), dict[str, Chunk]()
+    by_tag = dict[str, tuple[int, list[Pair]]]()
     for chunk in chunks:
         yield chunk
         tag = task.data.train[chunk.source].tag or ""
-        last[tag], known = chunk, sentences.setdefault(tag, [])
+        _, known = by_tag.setdefault(tag, (chunk.source, []))
         if len(known) < PHRASE_SENTENCES:
             pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
             known += [pair for pair in pairs if not overlaps(pair, task.held_out)]
-    for tag, known in sentences.items():
-        phrases = resolve_name(PHRASE_PAIRS)(known)
+    for tag, (source, known) in by_tag.items():
+        phrases = [Pair(add_tag(tag, src), tgt) for src, tgt in resolve_name(PHRASE_PAIRS)(known)]
         log.info(f"adding {len(phrases):,} pairs of phrases")
-        row = last[tag].first_row + len(last[tag].pairs)
-        for start in range(0, len(phrases), CHUNK_PAIRS):
-            part = phrases[start : start + CHUNK_PAIRS]
-            tagged = [Pair(add_tag(tag, src), tgt) for src, tgt in part]
-            yield Chunk(last[tag].source, row + start, tagged, is_phrases=True)
+        for i in range(0, len(phrases), CHUNK_PAIRS):
+            yield Chunk(source, i + 1, phrases[i : i + CHUNK_PAIRS], is_phrases=True)
 
 
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:

@@ -88,10 +88,7 @@ class TorchEngine(Engine):
     """
 
     def __init__(
-        self,
-        models: Sequence[Transformer],
-        config: DecodeConfig,
-        compute_type: str = "float32",
+        self, models: Sequence[Transformer], config: DecodeConfig, compute_type: str = "float32"
     ):
         self.name, self.compute_type = "torch", compute_type
         self.max_tokens = min([max_tokens(each.config) for each in models])
