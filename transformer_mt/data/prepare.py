@@ -181,7 +181,8 @@ def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozense
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
     data, seed = job.data, job.train.seed
     cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
-    settings = [cleaning, data.shard_pairs, data.phrase_pairs > 0, checksum, sorted(excluded)]
+    phrases = "phrases" * (data.phrase_pairs > 0)
+    settings = [cleaning, data.shard_pairs, phrases, checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append(seed)
     entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
