@@ -28,7 +28,7 @@ _ITERATIONS = 4
 _DIAGONAL = 4.0
 """How fast the probability of a link falls with its distance from the diagonal."""
 _NO_LINK = 0.01
-"""Weight of no link; a link on the diagonal has its probability as a weight."""
+"""Weight of leaving a word without a link, against the weights of its possible links."""
 _MIN_AGREEMENT = 0.04
 """Minimum product of the probabilities that two words are linked, given one and given the other."""
 _BATCH = 2_000_000
@@ -97,7 +97,7 @@ def _links(src: _Words, tgt: _Words) -> Iterator[tuple[Array, Array]]:
         counts = np.zeros(len(keys))
         for batch, place in zip(batches, places, strict=True):
             s, t, near = _possible_links(src, tgt, batch)
-            # Of a word given those of the other side, one of which it is linked with, or none.
+            # Each target word has a link to one source word or none, and the reverse.
             agreement = _normalized(given_src[place] * near, t)
             agreement *= _normalized(given_tgt[place] * near, s)
             counts += np.bincount(place, agreement, len(keys))
@@ -120,8 +120,8 @@ def _possible_links(src: _Words, tgt: _Words, batch: Array) -> tuple[Array, Arra
 
 
 def _normalized(weights: Array, word: Array) -> Array:
-    """Weights of links, divided by their sum for the same word and the weight of no link."""
-    word = word - word[:1]  # the first one
+    """Probabilities of the links of each word: their weights, divided by the sum of all choices."""
+    word = word - word[:1]  # counted from the first word of the batch
     return weights / (np.bincount(word, weights) + _NO_LINK)[word]
 
 

@@ -56,7 +56,7 @@ HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
 
 PHRASE_SENTENCES = 100_000
-"""First pairs with each tag, in which pairs of phrases are found, in up to two gigabytes."""
+"""Minimum number of pairs with each tag, the first ones, that phrases are looked for in."""
 
 LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
@@ -113,7 +113,7 @@ class EncodedChunk(NamedTuple):
     """The kept pairs of a chunk."""
 
     source: int
-    """Index of the data source; that of phrases is behind those of ``data.train``."""
+    """Index of the data source; phrases have the one after the last of ``data.train``."""
     arrays: Arrays
     """The pairs, and the hashes by which duplicates are found."""
     report: CleaningReport
