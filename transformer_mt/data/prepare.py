@@ -5,11 +5,12 @@ any process group exists.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -46,7 +47,7 @@ from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Pair
-from transformer_mt.registries import MTDATA
+from transformer_mt.registries import MTDATA, PHRASE_PAIRS
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ _VOCABULARY_PAIRS = 1_000_000
 text and, for BPE, the places of all pairs of symbols in memory."""
 _VOCABULARY_SEED = 1
 """Seed of their sample and noise: runs with different ``train.seed`` share a vocabulary."""
+_PHRASE_SENTENCES = 100_000
+"""Maximum number of pairs with each tag, the first ones, that phrases are looked for in."""
 
 
 @dataclass(frozen=True)
@@ -181,19 +184,52 @@ def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozense
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
     data, seed = job.data, job.train.seed
     cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
-    phrases = "phrases" * (data.phrase_pairs > 0)
-    settings = [cleaning, data.shard_pairs, phrases, checksum, sorted(excluded)]
+    phrases = _phrases(data, cache_dir, excluded) if data.phrase_pairs else []
+    settings = [cleaning, data.shard_pairs, [*map(str, phrases)], checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append(seed)
     entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
 
     def build(to: Path) -> None:
-        local = replace(data, train=local_sources(data.train, data, cache_dir))
+        sources = [*local_sources(data.train, data, cache_dir), *phrases]
         log.info("encoding the training data")
+        local = replace(data, train=sources, weights=[])
         encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
 
     files.build_once(entry, build)
     return entry
+
+
+def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> list[SourceConfig]:
+    """Text files of the pairs of phrases in the training text (``data.phrase_pairs``).
+
+    Sources with the same tag and languages share a pair of files, unless they have no phrases.
+    """
+    text, alike = replace(data, augment="none", weights=[]), defaultdict[Any, Any](list)
+    for source in data.train:
+        alike[source.tag, source.src_lang, source.tgt_lang].append(source)
+    settings = asdict(data.cleaning), _PHRASE_SENTENCES, sorted(excluded)
+    entry = cache_dir / f"phrases-{files.cache_key(_text(text), *settings)}"
+
+    def build(to: Path) -> None:
+        for number, sources in enumerate(alike.values()):
+            local = replace(text, train=local_sources(sources, data, cache_dir))
+            pairs = read_pairs(local.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+            first = ((0, row, pair) for row, pair in enumerate(islice(pairs, _PHRASE_SENTENCES)))
+            phrases = resolve_name(PHRASE_PAIRS)(clean_text(local, excluded, 0, first))
+            log.info("found %s pairs of phrases", f"{len(phrases):,}")
+            for side, lines in zip(("src", "tgt"), zip(*phrases, strict=True), strict=False):
+                content = "".join(f"{one_line(line)}\n" for line in lines)
+                (to / f"{number}.{side}").write_text(content, encoding="utf-8", newline="\n")
+
+    files.build_once(entry, build)
+    sources = [
+        SourceConfig(
+            src=f"{entry}/{i}.src", tgt=f"{entry}/{i}.tgt", tag=tag, src_lang=src, tgt_lang=tgt
+        )
+        for i, (tag, src, tgt) in enumerate(alike)
+    ]
+    return [source for source in sources if source.paths["src"].exists()]
 
 
 def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:

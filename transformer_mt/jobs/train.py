@@ -218,13 +218,15 @@ def _log_start(
 ) -> None:
     """Logs the sizes of model and run, and what training starts from."""
     batches, max_steps = trainer.batches, job.train.max_steps
+    sizes = data.train.source_sizes.sum(axis=0)
+    pairs, phrases = (int(part.sum()) for part in np.split(sizes, [len(job.data.train)]))
     layers = f"{job.model.num_encoder_layers} + {job.model.num_decoder_layers} layers"
-    vocabulary = f"{trainer.model.vocab_size:,}"
     text = "model: %s parameters, %s, d_model %d, vocabulary %s"
-    log.info(text, f"{parameters:,}", layers, job.model.d_model, vocabulary)
+    log.info(text, f"{parameters:,}", layers, job.model.d_model, f"{trainer.model.vocab_size:,}")
     log.info(
-        "training: %s pairs, %s updates per epoch, %s in total, on %d × %s, in %s%s",
-        f"{len(data.train):,}",
+        "training: %s pairs%s, %s updates per epoch, %s in total, on %d × %s, in %s%s",
+        f"{pairs:,}",
+        f" and {phrases:,} of phrases" if phrases else "",
         f"{batches.plan.steps_per_epoch:,}",
         f"{max_steps:,}",
         world.size,
@@ -258,9 +260,9 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     for part, pairs in {"valid": data.valid, "test": data.test}.items():
         tags = data.tokenizer.tags
         if lines := untagged((pair.src for pair in pairs), job.data, tags):
-            message = UNTAGGED.format(tags=tag_names(tags))
-            warnings.append(f"data.{part}: {len(lines):,} {message}")
-    if not job.train.init_from and (text := size_warning(len(data.train), parameters)):
+            warnings.append(f"data.{part}: {len(lines):,} {UNTAGGED.format(tags=tag_names(tags))}")
+    sentences = int(data.train.source_sizes[:, : len(job.data.train)].sum())
+    if not job.train.init_from and (text := size_warning(sentences, parameters)):
         warnings.append(text)
     for message in warnings:
         log.warning("warning: %s", message)

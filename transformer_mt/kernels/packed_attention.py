@@ -211,12 +211,12 @@ def head_rows(boundaries: Buckets, num_heads: int) -> tuple[Tensor, Tensor]:
 
 def _split(rows: Tensor, boundaries: Buckets, num_heads: int) -> list[Tensor]:
     """Padded rows [H·P, K] → [B·H, S, K] of each bucket, without copying."""
-    buckets = boundaries.buckets
-    sizes = [num_heads * bucket.num_sequences * bucket.max_length for bucket in buckets]
-    return [
-        part.view(-1, bucket.max_length, part.shape[1])
-        for part, bucket in zip(rows.split(sizes), buckets, strict=True)
-    ]
+    start, parts = 0, []
+    for bucket in boundaries.buckets:
+        end = start + num_heads * bucket.num_sequences * bucket.max_length
+        parts.append(rows[start:end].view(-1, bucket.max_length, rows.shape[1]))
+        start = end
+    return parts
 
 
 class _EagerAttention(torch.autograd.Function):

@@ -61,9 +61,10 @@ def test_a_corpus_gets_the_phrases_of_its_sentences_unless_they_are_held_out(
     assert {("book", "Buch"), ("in the garden", "im Garten")} <= set(phrases)
     assert "garden" not in dict(phrases)
     assert phrases[-2:] == [("a", "c"), ("b", "d")]
-    assert prepared.train.source_sizes.tolist() == [[3000, 2, len(phrases)]]
-    assert epoch_weights(job.data, [3000, 2, 99], [500, 100, 1000]) == [1.0, 1.0, 0.6]
-    assert epoch_weights(job.data, [3000, 2, 99], [500, 100, 400]) == []  # each once
+    assert prepared.train.source_sizes.tolist() == [[3000, 2, len(phrases) - 2, 2]]
+    sizes = [3000, 2, 99, 2]
+    assert epoch_weights(job.data, sizes, [500, 100, 800, 200]) == [1.0, 1.0, 0.6, 0.6]
+    assert epoch_weights(job.data, sizes, [500, 100, 300, 100]) == []  # each once
     (tag,) = prepared.tokenizer.tags.values()
     tagged = [src[0] == tag for src in prepared.train.sample.src]
     assert tagged == [i in (3000, 3001, *range(len(tagged))[-2:]) for i in range(len(tagged))]

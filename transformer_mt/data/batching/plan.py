@@ -157,7 +157,7 @@ def epoch_weights(
 
     Args:
         config: With ``weights`` and ``phrase_pairs``.
-        source_sizes: Number of pairs of each source, and of phrases, after cleaning.
+        source_sizes: Number of pairs of each source, and of those of phrases, after cleaning.
         source_tokens: Number of their target tokens.
 
     Raises:
@@ -165,9 +165,9 @@ def epoch_weights(
     """
     weights = config.weights or [1.0] * len(config.train)
     if share := config.phrase_pairs:
-        *sentences, phrases = source_tokens
+        sentences, phrases = np.split(source_tokens, [len(weights)])
         wanted = share / (1 - share) * float(np.dot(weights, sentences))
-        weights = [*weights, min(1.0, wanted / max(1, phrases))]
+        weights = [*weights, *[min(1.0, wanted / max(1, phrases.sum()))] * len(phrases)]
     if all(source_sizes) and set(weights) == {1.0}:
         return []
     times = [

@@ -13,7 +13,6 @@ from functools import cached_property
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ from transformer_mt.data.cleaning.cleaner import (
     check_lengths,
     cleaners,
 )
-from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text, overlaps
+from transformer_mt.data.cleaning.filters import DUPLICATE, hash_text
 from transformer_mt.data.store.token_store import Side, TokenStore, token_type, write_corpus
 from transformer_mt.data.store.workers import map_ordered
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
@@ -37,7 +36,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.files import write_json
 from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Pair
-from transformer_mt.registries import PHRASE_PAIRS
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +53,6 @@ REPORT = "cleaning.json"
 HASHES = "hashes"
 """Name of the array of hashes by which duplicates are found."""
 
-PHRASE_SENTENCES = 100_000
-"""Minimum number of pairs with each tag, the first ones, that phrases are looked for in."""
-
 LOOK_UP = 100_000
 """Hashes that are looked up at a time."""
 
@@ -68,16 +63,11 @@ class Chunk(NamedTuple):
     source: int
     """Index of the data source in ``data.train``."""
     first_row: int
-    """Number of the first pair in its data source, from 1, or among its phrases."""
+    """Number of the first pair in its data source, from 1."""
     pairs: list[Pair]
-    is_phrases: bool = False
-    """Whether these are phrases, of all sources with the tag of this one."""
 
 
-Chunks = Generator[Chunk, None, None]
-
-
-def read_chunks(data: DataConfig, action: str) -> Chunks:
+def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
     """Streams the training text; the chunk boundaries depend only on the text.
 
     Reports progress, of which ``action`` says what is done with the text.
@@ -113,7 +103,7 @@ class EncodedChunk(NamedTuple):
     """The kept pairs of a chunk."""
 
     source: int
-    """Index of the data source; phrases have the one after the last of ``data.train``."""
+    """Index of the data source."""
     arrays: Arrays
     """The pairs, and the hashes by which duplicates are found."""
     report: CleaningReport
@@ -146,12 +136,11 @@ class EncodeChunk:
             sources = (add_tag(pair.cleaned.tag, pair.cleaned.text.src) for pair in kept)
             targets = (f"\n{pair.cleaned.text.tgt}" if by == "pairs" else "" for pair in kept)
             arrays[HASHES] = np.fromiter(map(hash_text, map(add, sources, targets)), np.uint64)
-        source = len(self.data.train) if chunk.is_phrases else chunk.source
-        return EncodedChunk(source, arrays, report)
+        return EncodedChunk(chunk.source, arrays, report)
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
-        name = "phrases" if chunk.is_phrases else self.data.train[chunk.source].name
+        name = self.data.train[chunk.source].name
         kept = list[KeptPair]()
         cleaner = self._cleaners[chunk.source]
         for row, line in enumerate(chunk.pairs, chunk.first_row):
@@ -212,23 +201,6 @@ class Encoded(NamedTuple):
     """Counts of the dropped pairs."""
 
 
-def add_phrases(chunks: Chunks, task: EncodeChunk) -> Chunks:
-    """The chunks, followed by the pairs of phrases of their sentences."""
-    by_tag = dict[str, tuple[int, list[Pair]]]()
-    for chunk in chunks:
-        yield chunk
-        tag = task.data.train[chunk.source].tag or ""
-        _, known = by_tag.setdefault(tag, (chunk.source, []))
-        if len(known) < PHRASE_SENTENCES:
-            pairs = (Pair(src.removeprefix(tag), tgt) for src, tgt in chunk.pairs)
-            known += [pair for pair in pairs if not overlaps(pair, task.held_out)]
-    for tag, (source, known) in by_tag.items():
-        phrases = [Pair(add_tag(tag, src), tgt) for src, tgt in resolve_name(PHRASE_PAIRS)(known)]
-        log.info(f"adding {len(phrases):,} pairs of phrases")
-        for i in range(0, len(phrases), CHUNK_PAIRS):
-            yield Chunk(source, i + 1, phrases[i : i + CHUNK_PAIRS], is_phrases=True)
-
-
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     """Performs a task on all of the training text in worker processes, and finds its duplicates.
 
@@ -239,8 +211,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     sources, sizes = list[int](), list[int]()
     with (
         ExitStack() as stack,
-        closing(read_chunks(data, "encoded")) as text,
-        closing(add_phrases(text, task) if data.phrase_pairs else text) as chunks,
+        closing(read_chunks(data, "encoded")) as chunks,
         closing(map_ordered(task, chunks, data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
@@ -285,7 +256,7 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
         _read_encoded(encoded, token_type(vocab_size)),
         num_shards=max(1, encoded.report.kept // data.shard_pairs),
         vocab_size=vocab_size,
-        num_sources=len(data.train) + (data.phrase_pairs > 0),
+        num_sources=len(data.train),
     )
     shutil.rmtree(unsorted)
     write_json(folder / REPORT, encoded.report.to_json())
