@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from transformer_mt import files
 from transformer_mt.config import DataConfig, ModelConfig, SearchConfig, TokenizerConfig, TrainJob
 from transformer_mt.config.checks import schema
-from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_checksum, vocabulary_files
+from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_files
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.hub_models import FILES, PICKLE, PREFIX, is_marian, resolve
 from transformer_mt.registries import MARIAN_IMPORT
@@ -37,11 +37,11 @@ NON_SETTINGS = ("format", _CHECKSUM)
 """Keys of ``config.yaml`` that are not settings."""
 
 
-def write_config(folder: Path, job: TrainJob, vocabulary: Path | None = None) -> None:
+def write_config(folder: Path, job: TrainJob, tokenizer: Tokenizer | None = None) -> None:
     """Writes the resolved configuration of a run and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
-    if vocabulary is not None:
-        values[_CHECKSUM] = vocabulary_checksum(vocabulary)
+    if tokenizer is not None:
+        values[_CHECKSUM] = tokenizer.checksum
     values["format"] = FORMAT  # the last key: a truncated file has none
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     files.write_text(folder / CONFIG, text)
@@ -132,8 +132,8 @@ class ModelFolder:
             raise InputError(f"no model folder {self.path.absolute()}; {hint}")
         self.trained: ModelSettings
         self.trained, checksum = _read_config(self.path, ModelSettings)
-        self.tokenizer = Tokenizer.load(self.path)
-        if checksum not in (None, vocabulary_checksum(self.path)):
+        self.tokenizer = Tokenizer(self.path)
+        if checksum not in (None, self.tokenizer.checksum):
             names = " or ".join(path.name for path in vocabulary_files(self.path))
             raise InputError(
                 f"{self.path / names} is damaged or of another training run: copy it again"
@@ -157,7 +157,7 @@ class ModelFolder:
         """SHA-256 of its weights, vocabulary and configuration."""
         parts = [
             files.sha256(self.weights),
-            vocabulary_checksum(self.path),
+            self.tokenizer.checksum,
             files.sha256(self.path / CONFIG),
         ]
         return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -135,7 +135,7 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     """
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
     pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
-    held_out = side_hashes(pairs, data, Tokenizer.load(vocabulary).tags)
+    held_out = side_hashes(pairs, data, Tokenizer(vocabulary).tags)
     clean = CleanLines if len(outputs) == 1 else CleanPairs
     with TemporaryDirectory(dir=outputs[0].parent, prefix=f"{outputs[0].name}.") as folder:
         text = encode_all(clean(data, vocabulary, held_out), Path(folder))

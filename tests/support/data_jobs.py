@@ -44,7 +44,7 @@ def changed(job: TrainJob, part: str, **changes: Any) -> TrainJob:
 
 def training_text(prepared: Prepared) -> list[Pair]:
     """The training pairs, decoded."""
-    tokenizer, store = Tokenizer.load(prepared.tokenizer_model), prepared.train.sample
+    tokenizer, store = Tokenizer(prepared.tokenizer_model), prepared.train.sample
     sides = rows(store.src), rows(store.tgt)
     assert {row[-1] for side in sides for row in side} == {EOS}
     return list(map(Pair, *(map(tokenizer.decode, side) for side in sides)))

@@ -44,9 +44,6 @@ class Capitals:
     def split_tag(self, line: str) -> tuple[str, str]:
         return "", line
 
-    def languages(self, tag: str) -> tuple[str, str]:
-        return "en", "de"
-
     def translate_nbest(
         self, lines: Sequence[str], nbest: int, *, align: bool = False
     ) -> list[list[Translation]]:

@@ -157,7 +157,7 @@ def test_a_model_needs_no_settings_of_its_training(folder: Path) -> None:
 def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
     vocabulary = folder / "tokenizer.model"
     job = model_folder.read_config(folder)
-    model_folder.write_config(folder, job, vocabulary)
+    model_folder.write_config(folder, job, model_folder.Tokenizer(vocabulary))
     ModelFolder(folder).load_model()
     content = vocabulary.read_bytes()
     letter = b"\x0a\x01w"  # a piece of one byte, in the file's format

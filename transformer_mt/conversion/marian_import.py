@@ -61,8 +61,7 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     job = _job(folder, settings, tokenizer, model, reference)
     weights = convert(read_weights(folder), model, source, target)
     ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
-    Tokenizer.load(output)  # reports damaged files
-    model_folder.write_config(output, job, output)
+    model_folder.write_config(output, job, Tokenizer(output))  # reports damaged files
 
 
 def _read_optional(path: Path) -> dict[str, Any]:

@@ -114,8 +114,7 @@ def side_hashes(pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]) 
     normalizer, folded = Normalizer.of(data), set[str]()
     for pair in pairs:
         tag, src = split_tag(pair.src, tags)
-        own = normalizer.of_tag(tag)
-        folded |= {fold(own.src(src)), fold(own.tgt(pair.tgt))}
+        folded |= {fold(normalizer.src(src, tag)), fold(normalizer.tgt(pair.tgt, tag))}
     return frozenset(map(hash_text, folded - {""}))
 
 

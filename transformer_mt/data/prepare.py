@@ -35,7 +35,6 @@ from transformer_mt.data.subwords.tokenizer import (
     Tokenizer,
     add_tags,
     one_line,
-    vocabulary_checksum,
     vocabulary_files,
 )
 from transformer_mt.data.subwords.vocabulary_training import (
@@ -105,7 +104,7 @@ def prepare(job: TrainJob) -> Prepared:
     sets = {"valid": read_all(data.valid, data, cache_dir)}
     sets["test"] = read_all(data.test, data, cache_dir)
     vocabulary, held_out_sets = _vocabulary(job, cache_dir)
-    tokenizer = Tokenizer.load(vocabulary)
+    tokenizer = Tokenizer(vocabulary)
     require(
         tokenizer.is_joint or job.model.tied_embeddings != "all",
         f"{vocabulary} has one vocabulary for each language: set model.tied_embeddings=decoder or "
@@ -117,7 +116,7 @@ def prepare(job: TrainJob) -> Prepared:
     excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
-    corpus = _corpus(job, cache_dir, vocabulary, excluded)
+    corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
     train = Corpus.load(corpus)
     checksums = {"corpus": train.fingerprint, **{k: files.cache_key(v) for k, v in sets.items()}}
     encoded = [*tokenizer.encode_pairs(sets["valid"], Normalizer.of(data))]
@@ -154,10 +153,11 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     else:
         given = existing_vocabulary(config.path, job.run_dir)
         log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
-        missing = missing_tags(data, Tokenizer.load(given).tags)
+        tokenizer = Tokenizer(given)
+        missing = missing_tags(data, tokenizer.tags)
         if not (missing or sizes):
             return given, {}
-        settings = [vocabulary_checksum(given), missing]
+        settings = [tokenizer.checksum, missing]
     of_text = [f.setting for f in FILTERS if f.setting and (f.side or f.both)]
     of_lengths = ("max_tokens", "max_ratio") if sizes else ()
     filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
@@ -171,7 +171,7 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         else:
             excluded = held_out.side_hashes(chain(*candidates.values()), data, data.tags)
             _learn_vocabulary(replace(job, data=local), excluded, to)
-        files.write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer.load(to)))
+        files.write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer(to)))
 
     files.build_once(entry, build)
     content = files.read_json(entry / _HELD_OUT, remedy=files.how_to_rebuild(entry))
@@ -180,10 +180,11 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     return (paths[0] if len(paths) == 1 else entry), sets
 
 
-def _corpus(job: TrainJob, cache_dir: Path, vocabulary: Path, excluded: frozenset[int]) -> Path:
+def _corpus(
+    job: TrainJob, cache_dir: Path, vocabulary: Path, checksum: str, excluded: frozenset[int]
+) -> Path:
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
-    data, seed = job.data, job.train.seed
-    cleaning, checksum = asdict(data.cleaning), vocabulary_checksum(vocabulary)
+    data, seed, cleaning = job.data, job.train.seed, asdict(job.data.cleaning)
     phrases = _phrases(data, cache_dir, excluded) if data.phrase_pairs else []
     settings = [cleaning, data.shard_pairs, [*map(str, phrases)], checksum, sorted(excluded)]
     if data.augment != "none":

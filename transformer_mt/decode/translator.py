@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -162,19 +163,11 @@ class Translator:
         """The tag of a line, or "", and its text."""
         return split_tag(line, self.tokenizer.tags)
 
-    def languages(self, tag: str) -> tuple[str, str]:
-        """Source and target language of lines with a tag, or with "" for none."""
-        normalizer = self.normalizer.of_tag(tag)
-        return normalizer.src_lang, normalizer.tgt_lang
-
     def encode(self, line: str) -> list[int]:
         """Token ids of a line as it is translated: with its tag, and in its usual case."""
-        return self.tokenizer.encode_source(self._usual_case(line), self.normalizer)
-
-    def _usual_case(self, line: str) -> str:
         tag, text = self.split_tag(line)
-        usual = usual_case(text, self.tokenizer, self.languages(tag)[0])
-        return line if usual == text else add_tag(tag, usual)
+        usual = usual_case(text, self.tokenizer, self.normalizer.languages(tag)[0])
+        return self.tokenizer.encode_source(add_tag(tag, usual), self.normalizer)
 
     def translate_nbest(
         self,
@@ -207,9 +200,13 @@ class Translator:
         self._config.check_nbest(nbest)
         lines = as_lines(lines)
         beginnings = [""] * len(lines) if prefixes is None else as_lines(prefixes)
-        given = zip(lines, beginnings, strict=True)
-        usual = [line if prefix else self._usual_case(line) for line, prefix in given]
-        split = list(map(self._split, usual, beginnings))
+        languages, tagged = self.normalizer.languages, list(map(self.split_tag, lines))
+        usual = [
+            text if prefix else usual_case(text, self.tokenizer, languages(tag)[0])
+            for (tag, text), prefix in zip(tagged, beginnings, strict=True)
+        ]
+        tags = [tag for tag, _ in tagged]
+        split = list(map(self._split, tags, usual, beginnings))
         # Equal parts, as of headings or of an endless "aaaa", are translated once.
         unique = dict.fromkeys(chain.from_iterable(parts for parts, _ in split))
         parts = [part for part in unique if part.source]
@@ -226,18 +223,17 @@ class Translator:
         for part, best in zip(parts, hypotheses, strict=True):
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
-        for original, line, (line_parts, starts) in zip(lines, usual, split, strict=True):
-            tag, text = self.split_tag(original)
+        for (tag, given), text, (line_parts, starts) in zip(tagged, usual, split, strict=True):
             translations, *others = [translated[part] for part in line_parts] or [[_EMPTY]]
             if others:
-                space = word_separator(self.languages(tag)[1])
+                space = word_separator(languages(tag)[1])
                 words = word_indices(text, starts)
                 nth_best = zip(translations, *others, strict=False)
                 translations = [Translation.joined(nth, space, words) for nth in nth_best]
-            if align and not same_words(self.tokenizer, self.normalizer, line):
+            if align and not same_words(self.tokenizer, self.normalizer, text, tag):
                 translations = [replace(each, alignment=None) for each in translations]
-            if line != original:
-                translations = [replace(t, text=recased(text, t.text)) for t in translations]
+            if text != given:
+                translations = [replace(t, text=recased(given, t.text)) for t in translations]
             results.append(translations)
             num_tokens = sum(len(part.source) for part in line_parts)
             self.short_translations += (
@@ -272,23 +268,22 @@ class Translator:
             scored.append(Translation(text, score, len(ids), log_prob, pieces, terms))
         return scored
 
-    def _split(self, line: str, prefix: str) -> tuple[list[_Part], list[int]]:
-        """The sentences of a line and their positions; no positions if one is in several parts."""
-        tag, text = self.split_tag(line)
-        spans = list(segments(text, self.languages(tag)[0]))
-        if prefix or self._config.split == "none":  # whole, unless it is too long
-            ids = self.tokenizer.encode_source(line, self.normalizer)
-            spans = spans if len(ids) > self._max_source_tokens else [(0, len(text), True)]
+    def _split(self, tag: str, text: str, prefix: str) -> tuple[list[_Part], list[int]]:
+        """The sentences of a text and their positions; no positions if one is in several parts."""
+        encode = partial(self.tokenizer.encode_text, tag=tag, normalizer=self.normalizer)
+        tag_ids = [self.tokenizer.tags[tag]] if tag else []
+        limit = max(1, self._max_source_tokens - len(tag_ids))
+        if (prefix or self._config.split == "none") and len(encode(text)) <= limit:
+            spans = [(0, len(text), True)]
+        else:
+            spans = list(segments(text, self.normalizer.languages(tag)[0]))
         parts, starts = list[_Part](), list[int]()
         for start, end, is_text in spans:
             if not is_text:
                 parts.append(_Part((), tag, text[start:end].strip()))
                 starts.append(start)
                 continue
-            ids = self.tokenizer.encode_source(add_tag(tag, text[start:end]), self.normalizer)
-            tag_ids = ids[: self.tokenizer.num_tags(ids)]  # also of a tag after blanks
-            limit = max(1, self._max_source_tokens - len(tag_ids))
-            for piece in split_long(ids[len(tag_ids) :], limit, self.tokenizer):
+            for piece in split_long(encode(text[start:end]), limit, self.tokenizer):
                 parts.append(_Part((*tag_ids, *piece), tag, "" if parts else prefix))
                 starts.append(start)
         is_cut = len(set(starts)) < len(starts)
@@ -298,7 +293,7 @@ class Translator:
     def _encode_prefix(self, part: _Part) -> list[int]:
         """The token ids of a prefix."""
         tokenizer = self.tokenizer.tgt
-        ids = tokenizer.encode(self.normalizer.of_tag(part.tag).tgt(part.prefix))
+        ids = tokenizer.encode(self.normalizer.tgt(part.prefix, part.tag))
         if UNK in ids:
             raise InputError(
                 "a prefix has characters that are not in this model's vocabulary: "

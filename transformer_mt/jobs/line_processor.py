@@ -110,7 +110,7 @@ class LineProcessor:
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target language of the lines."""
-        return self._translator.languages(self._job.tag or "")
+        return self._translator.normalizer.languages(self._job.tag or "")
 
     def output_settings(self) -> dict[str, Any]:
         """Everything that the output depends on, the input aside, as JSON values."""

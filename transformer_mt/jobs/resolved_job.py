@@ -39,7 +39,7 @@ def resolved(job: TrainJob) -> TrainJob:
     vocabulary = existing_vocabulary(job.tokenizer.path, job.run_dir)
     if not vocabulary.exists():
         return job
-    tokenizer = Tokenizer.load(vocabulary)
+    tokenizer = Tokenizer(vocabulary)
     size = tokenizer.vocab_size + len(missing_tags(job.data, tokenizer.tags))
     used = vocabulary_settings(vocabulary)
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size, **used))

@@ -66,7 +66,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     for path in (*(run_dir / name for name in names), *in_folders):
         files.delete_leftovers(path.parent, path.name)
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
-    model_folder.write_config(run_dir, job, data.tokenizer_model)
+    model_folder.write_config(run_dir, job, data.tokenizer)
     copy_vocabulary(data.tokenizer_model, run_dir)
     held_out.write_sets(run_dir, job.data, {"valid": data.valid, "test": data.test})
     report = run_dir / run_layout.CLEANING_REPORT

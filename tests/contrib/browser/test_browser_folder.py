@@ -57,7 +57,7 @@ def test_tokenizer_has_the_same_ids(
         *("tokenizer.json", "tokenizer_config.json"),
     }
     ours, theirs = (
-        Tokenizer.load(tmp_path / "model"),
+        Tokenizer(tmp_path / "model"),
         transformers.AutoTokenizer.from_pretrained(output),
     )
     for line in (*TEXT, *ODD, *random_lines(100, 9)):

@@ -72,7 +72,7 @@ def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> Non
     for name, tags in zip(run_layout.SIDE_TOKENIZERS, (["<law>"], []), strict=True):
         vocabulary(tmp_path / name, 290, tags)
     with input_error("takes the tag <law> for text"):
-        tokenizer_files(Tokenizer.load(tmp_path), TrainJob())
+        tokenizer_files(Tokenizer(tmp_path), TrainJob())
 
 
 def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str) -> None:
@@ -81,7 +81,7 @@ def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str
     job = job_of(tmp_path, tsv, "<2de>", "<law>", None)
     job = replace(job, tokenizer=TokenizerConfig(path=str(tmp_path / "m")))
     data = prepare(job)
-    new = Tokenizer.load(data.tokenizer_model)
+    new = Tokenizer(data.tokenizer_model)
     assert new.vocabulary == [*old.vocabulary, "<2de>", "<law>"]
     assert new.tags == {"<2de>": 290, "<law>": 291}
     assert all(new.encode(line) == old.encode(line) for line in random_lines(20))
@@ -99,7 +99,7 @@ def test_two_models_of_one_vocabulary_get_the_same_tags(tmp_path: Path) -> None:
         old = small_tokenizer(tmp_path / name)
     (tmp_path / "new").mkdir()
     add_tags(tmp_path, ["<law>"], tmp_path / "new")
-    new = Tokenizer.load(tmp_path / "new")
+    new = Tokenizer(tmp_path / "new")
     assert new.vocabulary == new.tgt.vocabulary == [*old.vocabulary, "<law>"]
 
 
@@ -111,7 +111,7 @@ def test_tagged_sources_are_encoded_with_their_tag(tmp_path: Path, tsv: str) -> 
     assert first[:120] == [4] * 60 + [5] * 60
     assert {4, 5}.isdisjoint(first[120:])
     assert data.valid[0].src == f"<2de> {plain.valid[0].src}"
-    tokenizer = Tokenizer.load(data.tokenizer_model)
+    tokenizer = Tokenizer(data.tokenizer_model)
     ids = [data.valid_store.src[i].tolist() for i in (0, 60, 120)]
     assert [each[0] for each in ids[:2]] == [4, 5]
     assert ids[0][1:] == ids[1][1:] == ids[2]
@@ -169,7 +169,7 @@ def test_two_vocabularies_have_tags_in_that_of_the_source(tmp_path: Path, tsv: s
     model = ModelConfig(tied_embeddings="decoder")
     two = TokenizerConfig(vocab_size=290, joint=False)
     data = prepare(replace(job, tokenizer=two, model=model))
-    tokenizer = Tokenizer.load(data.tokenizer_model)
+    tokenizer = Tokenizer(data.tokenizer_model)
     assert (tokenizer.tags, tokenizer.tgt.tags) == ({"<2de>": 4}, {})
     assert data.train.sample.src[0][0] == 4
     given = replace(job, tokenizer=TokenizerConfig(path=str(data.tokenizer_model)))
@@ -185,4 +185,4 @@ def test_languages_of_a_source() -> None:
     assert next(read_pairs(data.train, **languages)) == Pair(f"<2en> {pair.tgt}", pair.src)
     assert data.tags == {"<2en>": ("de", "en")}
     normalizer = Normalizer.of(data)
-    assert (normalizer.of_tag("<2en>").src_lang, normalizer.of_tag("").src_lang) == ("de", "en")
+    assert (normalizer.languages("<2en>")[0], normalizer.languages()[0]) == ("de", "en")

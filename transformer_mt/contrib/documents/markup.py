@@ -140,8 +140,8 @@ class MarkupTranslator:
 
     def _normalize(self, tag: str, text: str) -> str:
         """Text as the model reads it: in SentencePiece's ``nmt_nfkc``, ``it´s`` is two words."""
-        normalizer = self._translator.normalizer.of_tag(tag)
-        return self._translator.tokenizer.normalize(normalizer.src(text))
+        line = self._translator.normalizer.src(text, tag)
+        return self._translator.tokenizer.normalize(line)
 
 
 def extract_markup(

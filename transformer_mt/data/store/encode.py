@@ -186,7 +186,7 @@ class EncodeChunk:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary, loaded in each worker."""
-        return Tokenizer.load(self.vocabulary)
+        return Tokenizer(self.vocabulary)
 
 
 class Encoded(NamedTuple):

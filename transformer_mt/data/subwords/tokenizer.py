@@ -39,18 +39,23 @@ class Tokenizer:
     """Converts text to subword ids and back with a trained SentencePiece model.
 
     Args:
-        model: Path of a SentencePiece model.
-        tgt: Tokenizer of the target language; None: this one.
+        vocabulary: A SentencePiece model, or a folder with one or two (``vocabulary_files``).
     """
 
-    def __init__(self, model: Path, tgt: "Tokenizer | None" = None):
-        self.tgt = tgt or self
+    def __init__(self, vocabulary: Path):
+        model, *others = vocabulary_files(vocabulary)
+        self.tgt = Tokenizer(others[0]) if others else self
         """Tokenizer of the target language; this one if both languages share it."""
         with reading(model, RuntimeError, remedy="copy it again, or name a SentencePiece model"):
             if not (content := model.read_bytes()):  # which SentencePiece would accept
                 raise EOFError("the file is empty")
             self._sp = spm.SentencePieceProcessor(model_proto=content)
             pieces: list[str] = self._sp.id_to_piece([*range(self._sp.get_piece_size())])
+        self.checksum = hashlib.sha256(content).hexdigest()
+        """SHA-256 of the file; of two files, of their checksums."""
+        if others:
+            both = repr([self.checksum, self.tgt.checksum])
+            self.checksum = hashlib.sha256(both.encode()).hexdigest()
         self.vocabulary = pieces
         """All pieces, by id."""
         self.vocab_size = len(pieces)
@@ -67,12 +72,6 @@ class Tokenizer:
                 f"{model}: pad, unk, bos, eos have the ids {ids}, but must have "
                 f"{(PAD, UNK, BOS, EOS)}: train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
-
-    @classmethod
-    def load(cls, vocabulary: Path) -> "Tokenizer":
-        """Loads a vocabulary: a file, or the files of a folder (``vocabulary_files``)."""
-        src, *tgt = vocabulary_files(vocabulary)
-        return cls(src, *map(cls, tgt))
 
     @property
     def is_joint(self) -> bool:
@@ -132,10 +131,14 @@ class Tokenizer:
 
         return self._unknown_marks.sub(replacement, line) if self._unknown_marks else line
 
+    def encode_text(self, text: str, tag: str, normalizer: Normalizer) -> list[int]:
+        """Ids of a source text, without those of its tag and of marks that the vocabulary lacks."""
+        return self.encode(self.without_unknown_marks(normalizer.src(text, tag)))
+
     def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
-        """Ids of a source line, of its tag first, without the marks that the vocabulary lacks."""
+        """Ids of a source line, of its tag first."""
         tag, text = split_tag(line, self.tags)
-        ids = self.encode(self.without_unknown_marks(normalizer.of_tag(tag).src(text)))
+        ids = self.encode_text(text, tag, normalizer)
         return [self.tags[tag], *ids] if tag and ids else ids
 
     def encode_pairs(
@@ -143,8 +146,8 @@ class Tokenizer:
     ) -> Iterator[tuple[list[int], list[int]]]:
         """Ids of both lines of each pair, which are normalised by the tag of the source."""
         for source, target in pairs:
-            own = normalizer.of_tag(split_tag(source, self.tags)[0])
-            yield self.encode_source(source, normalizer), self.tgt.encode(own.tgt(target))
+            tgt = normalizer.tgt(target, split_tag(source, self.tags)[0])
+            yield self.encode_source(source, normalizer), self.tgt.encode(tgt)
 
     def num_tags(self, ids: Sequence[int]) -> int:
         """Number of tags at the start of the ids of a source line: 0 or 1."""
@@ -183,7 +186,7 @@ def add_tags(vocabulary: Path, tags: Sequence[str], folder: Path) -> None:
     """Copies a vocabulary to a folder, with tags that it does not have as its last pieces."""
     from sentencepiece import sentencepiece_model_pb2 as sentencepiece_proto
 
-    source = Tokenizer.load(vocabulary)
+    source = Tokenizer(vocabulary)
     for tag in tags:
         if tag in source.vocabulary:
             raise InputError(f"tag={tag} is a piece of text in {vocabulary}: choose another tag")
@@ -209,12 +212,6 @@ def vocabulary_settings(vocabulary: Path) -> dict[str, Any]:
     settings = {"character_coverage": max(0.98, round(spec.character_coverage, 6))}
     kind = spec.ModelType.Name(spec.model_type).lower()
     return settings | ({"type": kind} if kind in ("bpe", "unigram") else {})
-
-
-def vocabulary_checksum(vocabulary: Path) -> str:
-    """SHA-256 of a vocabulary; of several files, of their checksums."""
-    first, *others = checksums = list(map(files.sha256, vocabulary_files(vocabulary)))
-    return hashlib.sha256(repr(checksums).encode()).hexdigest() if others else first
 
 
 def one_line(text: str) -> str:

@@ -61,17 +61,17 @@ class Normalizer:
         """The normalizer that a configuration names."""
         return cls(data.normalization, data.src_lang, data.tgt_lang, data.tags)
 
-    def of_tag(self, tag: str) -> "Normalizer":
-        """The normalizer of lines with a tag, "" for none."""
-        return Normalizer(self.name, *self.tags[tag]) if tag in self.tags else self
+    def languages(self, tag: str = "") -> tuple[str, str]:
+        """Source and target language of lines with a tag, or with "" for none."""
+        return self.tags.get(tag, (self.src_lang, self.tgt_lang))
 
-    def src(self, line: str) -> str:
-        """Normalises a source line."""
-        return normalize(line, self.name, self.src_lang)
+    def src(self, line: str, tag: str = "") -> str:
+        """Normalises a source line, which is given without its tag."""
+        return normalize(line, self.name, self.languages(tag)[0])
 
-    def tgt(self, line: str) -> str:
-        """Normalises a target line."""
-        return normalize(line, self.name, self.tgt_lang)
+    def tgt(self, line: str, tag: str = "") -> str:
+        """Normalises a target line; the tag is that of its source."""
+        return normalize(line, self.name, self.languages(tag)[1])
 
 
 def normalize(text: str, name: str, lang: str) -> str:

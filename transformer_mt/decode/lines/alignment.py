@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from transformer_mt.data.subwords.tokenizer import Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
-from transformer_mt.data.text.tags import split_tag
 from transformer_mt.decode.engine import Engine
 from transformer_mt.protocols import WORD
 
@@ -51,13 +50,12 @@ def word_links(
     return [(best, word) for word, best in enumerate(table.argmax(1).tolist())]
 
 
-def same_words(tokenizer: Tokenizer, normalizer: Normalizer, line: str) -> bool:
-    """Whether the words of a source line are those that the model reads.
+def same_words(tokenizer: Tokenizer, normalizer: Normalizer, text: str, tag: str) -> bool:
+    """Whether the words of a source text are those that the model reads.
 
     Normalisation may make several words of one (``a—b``), or one of several.
     """
-    tag, text = split_tag(line, tokenizer.tags)
-    read = tokenizer.normalize(one_line(normalizer.of_tag(tag).src(text)))
+    read = tokenizer.normalize(one_line(normalizer.src(text, tag)))
     return len(WORD.findall(read)) == len(WORD.findall(text))
 
 

@@ -67,6 +67,8 @@ def sentence_starts(text: str, language: str) -> list[int]:
 
 def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[list[int]]:
     """Splits a sentence into parts of at most ``max_tokens``, between words if possible."""
+    if len(ids) <= max_tokens:
+        return [ids] if ids else []
     pieces = tokenizer.pieces(ids)
     words = [i for i, piece in enumerate(pieces) if i and piece.startswith(WORD_START)]
     parts, start = [], 0
@@ -75,4 +77,4 @@ def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[li
         end = fitting[-1] if fitting else start + max_tokens
         parts.append(ids[start:end])
         start = end
-    return [*parts, ids[start:]] if ids else []
+    return [*parts, ids[start:]]
