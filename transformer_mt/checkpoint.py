@@ -4,7 +4,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,9 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Any]
-    """Content of ``state.json``."""
+    """The training state: the content of ``state.json`` but its format and checksums."""
+    checksums: dict[str, str]
+    """SHA-256 of the files of tensors, by name."""
 
     @property
     def step(self) -> int:
@@ -70,14 +72,14 @@ def save_checkpoint(run_dir: Path, state: dict[str, Any], tensors: Tensors) -> C
         for name, values in tensors.items():
             _write(values, unfinished / name)
         checksums = {name: sha256(unfinished / name) for name in tensors}
-        state = _write_state(unfinished, state, checksums)
-    return Checkpoint(path, state)
+        _write_state(unfinished, state, checksums)
+    return Checkpoint(path, state, checksums)
 
 
 def update_state(checkpoint: Checkpoint, state: dict[str, Any]) -> Checkpoint:
     """Replaces the state of a checkpoint atomically, as after its validation."""
-    checksums = {k: x for k, x in checkpoint.state["sha256"].items() if k != CHECKPOINT_STATE}
-    return Checkpoint(checkpoint.path, _write_state(checkpoint.path, state, checksums))
+    _write_state(checkpoint.path, state, checkpoint.checksums)
+    return replace(checkpoint, state=state)
 
 
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
@@ -166,29 +168,28 @@ def _write(tensors: dict[str, Tensor], path: Path, header: dict[str, str] | None
 
 def _verify(path: Path) -> Checkpoint:
     """Reads a checkpoint's state and compares all checksums; ``InputError`` if one is wrong."""
+    state = read_json(path / CHECKPOINT_STATE, {"format": int, "sha256": dict})
+    if (version := state["format"]) != FORMAT:
+        raise InputError(f"{path} has format {version}, but this version reads format {FORMAT}")
     with reading(path / CHECKPOINT_STATE):
-        state = read_json(path / CHECKPOINT_STATE, {"format": int, "sha256": dict})
-        digests = dict(state["sha256"])
-        if digests.pop(CHECKPOINT_STATE, None) != _digest({**state, "sha256": digests}):
+        own = state["sha256"].pop(CHECKPOINT_STATE, None)
+        if own != _digest(state):
             raise ValueError(_WRONG_CHECKSUM)
-    if state["format"] != FORMAT:
-        raise InputError(
-            f"{path} has format {state['format']}, but this version reads format {FORMAT}"
-        )
+    del state["format"]
+    checksums: dict[str, str] = state.pop("sha256")
     for name in (WEIGHTS, CHECKPOINT_OPTIMIZER):
         with reading(path / name):
-            if sha256(path / name) != digests[name]:
+            if sha256(path / name) != checksums[name]:
                 raise ValueError(_WRONG_CHECKSUM)
-    return Checkpoint(path, state)
+    return Checkpoint(path, state, checksums)
 
 
-def _write_state(folder: Path, state: dict[str, Any], checksums: dict[str, str]) -> dict[str, Any]:
-    """Writes ``state.json`` with the checksums of all files; returns its content."""
+def _write_state(folder: Path, state: dict[str, Any], checksums: dict[str, str]) -> None:
+    """Writes ``state.json`` with the checksums of all files."""
     content = {"format": FORMAT, **state, "sha256": checksums}
     checksum = {CHECKPOINT_STATE: _digest(content)}  # without this checksum
     content["sha256"] = {**checksums, **checksum}
     write_json(folder / CHECKPOINT_STATE, content)
-    return content
 
 
 def _digest(values: dict[str, Any]) -> str:

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +100,10 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
     Raises:
         InputError: The entry cannot be built or written.
     """
-    busy = "waiting for another process that writes the same cache entry"
     try:
         if not entry.exists():
             entry.parent.mkdir(parents=True, exist_ok=True)
-            with locked(entry.with_name(f"{entry.name}.lock"), partial(log.info, busy)):
+            with locked(entry.with_name(f"{entry.name}.lock")):
                 if not entry.exists():
                     with new_folder(entry) as unfinished:
                         build(unfinished)
@@ -150,7 +148,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         replace: Whether an older folder is deleted, once the new one is complete; never a link.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    delete_leftovers(path.parent, glob.escape(path.name))
+    delete_leftovers(path.with_name(glob.escape(path.name)))
     temporary = _temporary(path)
     try:
         with errors_naming(path, temporary):
@@ -182,14 +180,13 @@ def _temporary(path: Path) -> Path:
     return path.with_name(_TEMPORARY.format(path.name, os.urandom(4).hex()))
 
 
-def delete_leftovers(folder: Path, pattern: str) -> None:
+def delete_leftovers(path: Path) -> None:
     """Deletes what killed processes have left of files and folders that they were writing.
 
     Args:
-        folder: The folder that they are in.
-        pattern: Pattern of the names that they would have had.
+        path: Where they would have been; its name may be a pattern.
     """
-    for leftover in folder.glob(_TEMPORARY.format(pattern, "?" * 8)):
+    for leftover in path.parent.glob(_TEMPORARY.format(path.name, "?" * 8)):
         if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
@@ -197,12 +194,15 @@ def delete_leftovers(folder: Path, pattern: str) -> None:
 
 
 @contextmanager
-def locked(path: Path, when_busy: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(path: Path, refusal: str = "") -> Iterator[None]:
     """Holds a lock against other processes.
 
     Args:
         path: The lock file.
-        when_busy: Called if another process holds the lock; it may raise instead of waiting.
+        refusal: The message of the error if another process holds it; without one, this waits.
+
+    Raises:
+        InputError: Another process holds the lock, and there is a ``refusal``.
     """
     from filelock import FileLock, Timeout  # translating alone does not need it
 
@@ -210,8 +210,9 @@ def locked(path: Path, when_busy: Callable[[], None] | None = None) -> Iterator[
     try:
         held = lock.acquire(timeout=0)
     except Timeout:
-        if when_busy is not None:
-            when_busy()
+        if refusal:
+            raise InputError(refusal) from None
+        log.info("waiting for another process, which holds %s", path)
         held = lock.acquire()
     with held:
         yield

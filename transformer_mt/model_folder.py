@@ -5,11 +5,11 @@ dataclasses, in which nothing is interpolated and nothing names a class or a fun
 """
 
 import hashlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import yaml
 from omegaconf import OmegaConf
@@ -26,6 +26,8 @@ from transformer_mt.run_layout import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:  # loads PyTorch, which a translation by CTranslate2 does not need
     from transformer_mt.model.transformer import Transformer
+
+T = TypeVar("T")
 
 FORMAT = 2
 """Version of the model folder's format; changes that break loading increase it."""
@@ -55,16 +57,17 @@ class ModelSettings:
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     decode: SearchConfig = field(default_factory=SearchConfig)
+    tokenizer_sha256: str | None = None
+    """Checksum of the vocabulary, if the configuration was written with one."""
 
 
-def read_config(folder: Path) -> TrainJob:
-    """Reads the configuration of a model folder; ``InputError`` if it is missing or damaged."""
-    job: TrainJob = _read_config(folder, TrainJob)[0]
-    return job
+def read_config(folder: Path, kind: type[T]) -> T:
+    """Reads settings of a model folder; ``InputError`` if they are missing or damaged.
 
-
-def _read_config(folder: Path, kind: type[Any]) -> tuple[Any, object]:
-    """Settings of this kind, and the vocabulary's checksum if they were written with one."""
+    Args:
+        folder: The model folder.
+        kind: ``ModelSettings``, or ``TrainJob`` for all.
+    """
     path = folder / CONFIG
     if not path.exists():
         raise InputError(f"{folder} is not a model folder: it has no {path.name}")
@@ -74,22 +77,21 @@ def _read_config(folder: Path, kind: type[Any]) -> tuple[Any, object]:
         values = loader(path.read_text(encoding="utf-8")).get_single_data()
         if not isinstance(values, dict):
             raise ValueError("it has no settings")
-    found, checksum = values.pop("format", None), values.pop(_CHECKSUM, None)
-    if found != FORMAT:
+    if (found := values.pop("format", None)) != FORMAT:
         raise InputError(
             f"{path} has format {found}, but this version reads format {FORMAT}: it is truncated, "
             "or another version of transformer_mt wrote it"
         )
     if "${" in repr(values):  # OmegaConf would read environment variables
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
-    own = {name: values[name] for name in kind.__dataclass_fields__ if name in values}
+    names = [setting.name for setting in fields(cast(Any, kind))]
+    own = {name: values[name] for name in names if name in values}
     try:
-        settings = OmegaConf.to_object(OmegaConf.merge(schema(kind), own))
+        return cast(T, OmegaConf.to_object(OmegaConf.merge(schema(kind), own)))
     except (OmegaConfBaseException, InputError) as error:
         raise InputError(
             f"{path}: {first_line(error)}; it is damaged, or another version wrote it"
         ) from error
-    return settings, checksum
 
 
 def locate(reference: str | Path, cache_dir: str = TrainJob.cache_dir) -> Path:
@@ -130,10 +132,9 @@ class ModelFolder:
         if not self.path.is_dir():
             hint = "a repository of the Hugging Face Hub is hf://ORG/NAME"
             raise InputError(f"no model folder {self.path.absolute()}; {hint}")
-        self.trained: ModelSettings
-        self.trained, checksum = _read_config(self.path, ModelSettings)
+        self.trained = read_config(self.path, ModelSettings)
         self.tokenizer = Tokenizer(self.path)
-        if checksum not in (None, self.tokenizer.checksum):
+        if self.trained.tokenizer_sha256 not in (None, self.tokenizer.checksum):
             names = " or ".join(path.name for path in vocabulary_files(self.path))
             raise InputError(
                 f"{self.path / names} is damaged or of another training run: copy it again"

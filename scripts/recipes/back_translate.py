@@ -41,7 +41,7 @@ from recipe import (
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import override
-from transformer_mt.config import SourceConfig
+from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.errors import InputError
 
@@ -90,7 +90,7 @@ def back_translate() -> None:
             )
         )  # fmt: skip
     elif not options.dry_run:
-        given = model_folder.read_config(model_folder.locate(reverse, job.cache_dir)).data
+        given = model_folder.read_config(model_folder.locate(reverse, job.cache_dir), TrainJob).data
         directions = {given.languages(None), *given.tags.values()}
         if not any(all(map(may_be_same_language, pair, (tgt, src))) for pair in directions):
             found = ", ".join(map(" to ".join, directions))

@@ -24,7 +24,7 @@ import numpy as np
 from recipe import argument_parser, main, say, train_job
 
 from transformer_mt import files, model_folder
-from transformer_mt.config import DataConfig
+from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import CleanedPair, CleaningReport, report_table
 from transformer_mt.data.cleaning.filters import SET_ASIDE, active_filters, overlaps
 from transformer_mt.data.held_out import side_hashes
@@ -65,7 +65,7 @@ def clean_text() -> None:
         local_sources(sources, job.data, cache_dir)
         for sources in (job.data.train, job.data.valid, job.data.test)
     )
-    limit = model_folder.read_config(folder).decode.max_source_tokens
+    limit = model_folder.read_config(folder, TrainJob).decode.max_source_tokens
     limit = min(limit, job.data.cleaning.max_tokens)
     cleaning = replace(job.data.cleaning, max_tokens=limit)
     report = write_clean_text(

@@ -48,7 +48,7 @@ from recipe import (
 
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import override
-from transformer_mt.config import SourceConfig
+from transformer_mt.config import SourceConfig, TrainJob
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError
 
@@ -72,7 +72,7 @@ def distill() -> None:
     overrides = Overrides.parse(arguments, ["clean", "translate"])
     folder, only, (teacher, *ensemble) = options.folder, overrides.only, options.teacher
     path = model_folder.locate(teacher)
-    trained = model_folder.read_config(path)
+    trained = model_folder.read_config(path, TrainJob)
     base = list[str]()
     given = {text.partition("=")[0] for text in overrides.common}
     if not given & {"data", "experiment", "--config-name", "-cn"}:

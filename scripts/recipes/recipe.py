@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
@@ -82,11 +82,8 @@ def run_steps(folder: Path, steps: Sequence[Step], *, dry_run: bool = False) -> 
         if step.command[0] == "mt-translate":  # refuses wrong settings before the other steps
             compose(step.command[1:], "translate")
     folder.mkdir(parents=True, exist_ok=True)
-
-    def refuse() -> NoReturn:
-        raise InputError(f"another process is at work in {folder}: wait, or stop it")
-
-    with files.locked(folder / _LOCK, refuse):
+    refusal = f"another process is at work in {folder}: wait, or stop it"
+    with files.locked(folder / _LOCK, refusal):
         for number, step in enumerate(steps):
             done = _is_finished(folder, step, steps[number:])
             say(f"[{number + 1}/{len(steps)}] {step.name}{': done' if done else ''}")

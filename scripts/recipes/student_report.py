@@ -25,6 +25,7 @@ from recipe import argument_parser, main
 from tabulate import tabulate
 
 from transformer_mt import files, model_folder
+from transformer_mt.config import TrainJob
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.normalization import Normalizer
@@ -47,7 +48,7 @@ def report() -> None:
     add("--beams", type=int, nargs="+", default=[1, 4], metavar="SIZE",
         help="beam sizes (default: 1 4)")  # fmt: skip
     options = parser.parse_args()
-    job = model_folder.read_config(options.run)
+    job = model_folder.read_config(options.run, TrainJob)
     data = with_written_sets(job.data, options.run)
     pairs = read_all(data.test or data.valid, data, files.cache_path(job.cache_dir))
     normalizer = Normalizer.of(data)

@@ -32,6 +32,7 @@ from support.training_runs import (
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt import model_folder
+from transformer_mt.config import TrainJob
 from transformer_mt.model_folder import ModelFolder
 
 
@@ -120,7 +121,7 @@ def test_finished_run_with_new_search_and_card_settings_is_only_scored_again(
     assert (curve(copy), curve(copy, "valid")) == before  # no update, no validation
     card = ModelCard.load(copy / "README.md").data
     assert (card.license, card.model_name) == ("mit", "org/new")
-    assert model_folder.read_config(copy).card.license == "mit"
+    assert model_folder.read_config(copy, TrainJob).card.license == "mit"
     # While BLEU is 0, perplexity decides.
     found = records(copy, "valid")
     best = max((r["bleu"], -r["nll"] if r["bleu"] == 0 else 0, -r["step"]) for r in found)
@@ -299,7 +300,7 @@ def test_fine_tuning_starts_with_the_weights_and_vocabulary_of_a_folder(
             np.testing.assert_allclose(new[key], array, rtol=1.3e-6, atol=1e-5)
     pieces = (finished / "tokenizer.model").read_bytes()
     assert (run_dir / "tokenizer.model").read_bytes() == pieces
-    assert model_folder.read_config(run_dir).tokenizer.vocab_size == 290
+    assert model_folder.read_config(run_dir, TrainJob).tokenizer.vocab_size == 290
     shutil.rmtree(base)  # from now on, the run needs neither
     assert "is finished: nothing to do" in train(run_dir, *argv, folder=other).done()[1]
     _, err = train(run_dir, *argv, "train.max_steps=4", folder=other).done()

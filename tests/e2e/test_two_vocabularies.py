@@ -11,7 +11,7 @@ from support.model_folders import load_folder
 from support.training_runs import arguments, write_corpus
 
 from transformer_mt import Translator, compose, export, model_folder, train
-from transformer_mt.config import ExportJob
+from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
@@ -59,7 +59,7 @@ def test_a_vocabulary_for_each_language(corpus: Path) -> None:
     assert files(first, *vocabulary) == files(whole, *vocabulary)
     assert files(first, "model.safetensors") == files(whole, "model.safetensors")
     tuned = run(corpus, "tuned", f"train.init_from={whole}")
-    assert model_folder.read_config(tuned).model == job.model
+    assert model_folder.read_config(tuned, TrainJob).model == job.model
     assert files(tuned, *vocabulary) == files(whole, *vocabulary)
 
     translator = Translator.load(whole, engine="torch")

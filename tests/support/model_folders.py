@@ -78,7 +78,7 @@ def convert(folder: Path) -> None:
 def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tokenizer, TrainJob]:
     """The model of a folder, its vocabulary and its settings."""
     opened = ModelFolder(folder, step)
-    return opened.load_model(), opened.tokenizer, model_folder.read_config(opened.path)
+    return opened.load_model(), opened.tokenizer, model_folder.read_config(opened.path, TrainJob)
 
 
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:

@@ -11,6 +11,7 @@ from support.fake_hub import Hub
 from support.paths import ROOT
 
 from transformer_mt import Translator, hub_models
+from transformer_mt.config import TrainJob
 from transformer_mt.jobs.resolved_job import with_initial_model
 from transformer_mt.model_folder import read_config, write_config
 
@@ -65,7 +66,7 @@ def test_what_cannot_be_had_is_refused_in_one_line(hub: Hub, reference: str, mes
 
 
 def test_fine_tuning_stays_with_the_commit_that_it_started_from(hub: Hub, tmp_path: Path) -> None:
-    trained, run_dir, name = read_config(MODEL), tmp_path / "run", f"hf://{NAME}"
+    trained, run_dir, name = read_config(MODEL, TrainJob), tmp_path / "run", f"hf://{NAME}"
     train = replace(trained.train, init_from=name)
     job = replace(trained, run_dir=str(run_dir), train=train)
     started = with_initial_model(job, name)

@@ -151,12 +151,12 @@ def test_a_model_needs_no_settings_of_its_training(folder: Path) -> None:
     append(folder, "schedule: {name: of_a_package}\n")
     assert ModelFolder(folder).load_model().vocab_size == ModelFolder(folder).tokenizer.vocab_size
     with pytest.raises(InputError, match="of_a_package"):
-        model_folder.read_config(folder)
+        model_folder.read_config(folder, TrainJob)
 
 
 def test_a_vocabulary_of_a_different_training_is_rejected(folder: Path) -> None:
     vocabulary = folder / "tokenizer.model"
-    job = model_folder.read_config(folder)
+    job = model_folder.read_config(folder, TrainJob)
     model_folder.write_config(folder, job, model_folder.Tokenizer(vocabulary))
     ModelFolder(folder).load_model()
     content = vocabulary.read_bytes()
@@ -196,7 +196,7 @@ def test_any_strings_of_a_configuration_survive(
         decode=SearchConfig(length_penalty=1 / 3),
     )
     model_folder.write_config(folder, written)
-    assert model_folder.read_config(folder) == written
+    assert model_folder.read_config(folder, TrainJob) == written
 
 
 def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
     for size in range(0, len(intact) - 2, 97):
         path.write_bytes(intact[:size])
         with pytest.raises(InputError, match=r"config\.yaml"):
-            model_folder.read_config(folder)
+            model_folder.read_config(folder, TrainJob)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

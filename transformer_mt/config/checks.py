@@ -57,11 +57,8 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
 class Checked:
     """Base of dataclasses of settings: checks fields of ``number`` and ``one_of``, and switches."""
 
-    _prefix: ClassVar[str]
-
-    def __init_subclass__(cls, prefix: str = "") -> None:
-        """``prefix`` precedes the fields on the command line, such as ``train.``."""
-        cls._prefix = prefix
+    _prefix: ClassVar[str] = ""
+    """What precedes the fields on the command line, such as ``train.``."""
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -83,7 +80,8 @@ class Checked:
             if names := setting.metadata.get("names"):
                 values = value if isinstance(value, list) else [value]
                 for name in values:
-                    choice(key, name, *names)
+                    known = ", ".join(names)
+                    require(name in names, f"{key}={name!r} is not one of: {known}")
                 require(len(set(values)) == len(values), f"{key} lists a name twice: {values}")
 
     def require_defaults(self, *names: str, reason: str) -> None:
@@ -131,8 +129,3 @@ def require_language(key: str, value: str) -> None:
         LANGUAGE_CODE.fullmatch(value) is not None,
         f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans{quoted}",
     )
-
-
-def choice(key: str, value: str, *allowed: str) -> None:
-    """Raises ``InputError`` unless the value is one of those allowed."""
-    require(value in allowed, f"{key}={value!r} is not one of: {', '.join(allowed)}")

@@ -14,9 +14,10 @@ from transformer_mt.registries import PAIR_NOISE
 
 
 @dataclass(kw_only=True, frozen=True)
-class CleaningConfig(Checked, prefix="data.cleaning."):
+class CleaningConfig(Checked):
     """Filters of the training data. Validation and test data are never filtered."""
 
+    _prefix = "data.cleaning."
     max_tokens: int = number(256, at_least=2, at_most=100_000)
     """Drop, and count, pairs with more subwords than this on a side, end symbol included."""
     max_ratio: float | None = number(None, at_least=1)
@@ -52,9 +53,10 @@ class CleaningConfig(Checked, prefix="data.cleaning."):
 
 
 @dataclass(kw_only=True, frozen=True)
-class DataConfig(Checked, prefix="data."):
+class DataConfig(Checked):
     """Training, validation and test data."""
 
+    _prefix = "data."
     src_lang: str = MISSING
     """Source language code. Also its default column name."""
     tgt_lang: str = MISSING
@@ -165,9 +167,10 @@ class DataConfig(Checked, prefix="data."):
 
 
 @dataclass(kw_only=True, frozen=True)
-class TokenizerConfig(Checked, prefix="tokenizer."):
+class TokenizerConfig(Checked):
     """SentencePiece vocabulary, shared by both languages (§5.1) or one for each."""
 
+    _prefix = "tokenizer."
     joint: bool = True
     """Share one vocabulary between both languages (§5.1). With ``false``, for example for two
     scripts, each language has its own vocabulary of ``vocab_size`` pieces, and

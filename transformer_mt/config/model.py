@@ -10,9 +10,10 @@ _LAYERS = {"at_least": 1, "at_most": 1000}
 
 
 @dataclass(kw_only=True, frozen=True)
-class ModelConfig(Checked, prefix="model."):
+class ModelConfig(Checked):
     """Sizes and variants of the Transformer (§3); the defaults are the base model of the paper."""
 
+    _prefix = "model."
     d_model: int = number(512, **_SIZE)
     """Size of embeddings and layer outputs (§3.1); even."""
     d_ff: int = number(2048, **_SIZE)

@@ -5,7 +5,7 @@ import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from transformer_mt.config.checks import choice, require, require_language
+from transformer_mt.config.checks import Checked, one_of, require, require_language
 from transformer_mt.errors import InputError
 from transformer_mt.files import expand_user
 
@@ -42,7 +42,7 @@ _REQUIRED_OPTIONS = {"langs": "en-de", "split": "train"}
 
 
 @dataclass(kw_only=True, frozen=True)
-class SourceConfig:
+class SourceConfig(Checked):
     """Source of sentence pairs: exactly one of ``src``+``tgt``, ``tsv``, ``jsonl``, ``parquet``,
     ``csv``, ``tmx``, ``po``, ``xliff``, ``hub``, ``testset``, ``mtdata`` or ``sample``.
     """
@@ -80,7 +80,7 @@ class SourceConfig:
     mtdata: str | None = None
     """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. Install
     the program with ``pipx install mtdata``."""
-    sample: str | None = None
+    sample: str | None = one_of("train", "valid", "test", default=None)
     """Split of the built-in sample: ``train``, ``valid`` or ``test``."""
     config: str | None = None
     """Configuration of the Hub dataset, e.g. ``de-en``."""
@@ -104,6 +104,7 @@ class SourceConfig:
     ``data.tgt_lang``."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key in ("src_lang", "tgt_lang"):
             if (language := getattr(self, key)) is not None:
                 require_language(f"{key} of a data source", language)
@@ -128,8 +129,6 @@ class SourceConfig:
                 example = _REQUIRED_OPTIONS.get(name)
                 hint = f", e.g. {name}: {example}" if example else ""
                 raise InputError(f"the data source {self} needs {name}{hint}")
-        if self.sample is not None:
-            choice("sample", self.sample, "train", "valid", "test")
         for name in _COLUMNS if self.tsv else ():
             value = getattr(self, name)
             require(

@@ -11,9 +11,10 @@ from transformer_mt.registries import INITIAL_EMBEDDINGS, SCHEDULES, TRACKERS, V
 
 
 @dataclass(kw_only=True, frozen=True)
-class OptimizerConfig(Checked, prefix="optimizer."):
+class OptimizerConfig(Checked):
     """Adam with β₁ 0.9, β₂ 0.98 and ε 10⁻⁹ (§5.3); the schedule sets the learning rate."""
 
+    _prefix = "optimizer."
     weight_decay: float = number(0.0, at_least=0)
     """Decoupled weight decay of the weight matrices (none in the paper). Each update multiplies
     them by 1 − learning rate × weight decay. With the high learning rates of short runs, 2 to 5
@@ -22,9 +23,10 @@ class OptimizerConfig(Checked, prefix="optimizer."):
 
 
 @dataclass(kw_only=True, frozen=True)
-class ScheduleConfig(Checked, prefix="schedule."):
+class ScheduleConfig(Checked):
     """Learning rate as a function of the step (§5.3)."""
 
+    _prefix = "schedule."
     name: str = one_of(SCHEDULES)
     """Follow the paper's formula (noam), its shape with a peak of your choice (inverse_sqrt), or
     decay linearly to zero (linear). The peak of ``noam`` follows from ``model.d_model`` and
@@ -48,9 +50,10 @@ class ScheduleConfig(Checked, prefix="schedule."):
 
 
 @dataclass(kw_only=True, frozen=True)
-class TrainConfig(Checked, prefix="train."):
+class TrainConfig(Checked):
     """Training (§5)."""
 
+    _prefix = "train."
     seed: int = number(1, at_least=0, below=2**63)
     """Seed of initial weights, data order and dropout."""
     init_from: str | None = None
@@ -113,9 +116,10 @@ class TrainConfig(Checked, prefix="train."):
 
 
 @dataclass(kw_only=True, frozen=True)
-class DistributedConfig(Checked, prefix="distributed."):
+class DistributedConfig(Checked):
     """Data-parallel training."""
 
+    _prefix = "distributed."
     processes: int | None = number(None, at_least=1, at_most=4096)
     """Train in this many processes on this machine, which torchrun starts. null: one per visible
     GPU, or one on the CPU. If you start torchrun yourself, its options decide."""

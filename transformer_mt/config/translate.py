@@ -13,9 +13,10 @@ COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
 
 
 @dataclass(kw_only=True, frozen=True)
-class SearchConfig(Checked, prefix="decode."):
+class SearchConfig(Checked):
     """Beam search (§6.1): what a training run decides, and its model folder records."""
 
+    _prefix = "decode."
     # Upper limits, so that an untrusted model folder cannot make a line endless or take all memory.
 
     beam_size: int = number(4, at_least=1, at_most=1000)
@@ -50,6 +51,7 @@ class SearchConfig(Checked, prefix="decode."):
 class DecodeConfig(SearchConfig):
     """Settings of a translation, of which a model folder records those of ``SearchConfig``."""
 
+    _prefix = ""
     batch_tokens: int | None = number(None, at_least=1, at_most=10_000_000)
     """Maximum number of tokens in a batch, padding and beams included. null: 8192 on a CPU, 131072
     on a GPU, and less where its memory is too small."""

@@ -118,9 +118,10 @@ def prepare(job: TrainJob) -> Prepared:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
     corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
     train = Corpus.load(corpus)
-    checksums = {"corpus": train.fingerprint, **{k: files.cache_key(v) for k, v in sets.items()}}
-    encoded = [*tokenizer.encode_pairs(sets["valid"], Normalizer.of(data))]
-    src, tgt = (Side.from_lists([[*pair[i], EOS] for pair in encoded]) for i in (0, 1))
+    src, tgt = list[list[int]](), list[list[int]]()
+    for source, target in tokenizer.encode_pairs(sets["valid"], Normalizer.of(data)):
+        src.append([*source, EOS])
+        tgt.append([*target, EOS])
     return Prepared(
         tokenizer_model=vocabulary,
         tokenizer=tokenizer,
@@ -128,9 +129,13 @@ def prepare(job: TrainJob) -> Prepared:
         train=train,
         report=files.read_json(corpus / REPORT, remedy=files.how_to_rebuild(corpus)),
         valid=sets["valid"],
-        valid_store=TokenStore(src, tgt),
+        valid_store=TokenStore(Side.from_lists(src), Side.from_lists(tgt)),
         test=sets["test"],
-        fingerprints=checksums,
+        fingerprints={
+            "corpus": train.fingerprint,
+            "valid": files.cache_key(sets["valid"]),
+            "test": files.cache_key(sets["test"]),
+        },
     )
 
 
@@ -246,13 +251,13 @@ def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path)
 def local_sources(
     sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
 ) -> list[SourceConfig]:
-    """The sources by absolute paths; what is to be downloaded as files in the cache, once.
+    """The sources, of which those that are to be downloaded are files in the cache, once.
 
     Raises:
         InputError: A corpus cannot be downloaded, or is in other languages.
     """
     local = []
-    for source in map(SourceConfig.with_absolute_paths, sources):
+    for source in sources:
         if source.kind == "mtdata":
             download = resolve_name(MTDATA)(source, *data.languages(source))
             entry = cache_dir / source.kind / source.name

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from transformer_mt import files
 from transformer_mt.errors import InputError
@@ -35,9 +35,6 @@ def partial_output(
     folder = target.with_name(f"{target.name}.mt-partial")
     path, record = folder / "output", folder / "state.json"
 
-    def refuse() -> NoReturn:
-        raise InputError(f"another mt-translate is using {folder}: wait, or stop it")
-
     def append(text: bytes) -> None:
         with files.errors_naming(path):
             file.write(text)
@@ -46,7 +43,8 @@ def partial_output(
         files.write_json(record, {"bytes": file.tell(), "stats": vars(stats), "job": job})
 
     folder.mkdir(exist_ok=True)
-    with files.locked(folder / ".lock", refuse):
+    refusal = f"another mt-translate is using {folder}: wait, or stop it"
+    with files.locked(folder / ".lock", refusal):
         stats, size, kept = InputStats(), 0, True
         if record.exists():
             state = files.read_json(record, remedy=f"delete {folder}")

@@ -73,7 +73,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     """
     run_dir = Path(job.run_dir)
     if (run_dir / run_layout.CONFIG).exists():
-        recorded = model_folder.read_config(run_dir)
+        recorded = model_folder.read_config(run_dir, TrainJob)
         start = recorded.train.init_from or ""
         is_remote = reference.startswith(hub_models.PREFIX)
         if start == reference or (is_remote and start.rpartition("@")[0] == reference):

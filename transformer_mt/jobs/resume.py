@@ -121,7 +121,7 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
     if not (run_dir / run_layout.CONFIG).exists():
         _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
         return None
-    recorded = read_config(run_dir)
+    recorded = read_config(run_dir, TrainJob)
     derived = _OF_VOCABULARY if recorded.tokenizer.path and job.tokenizer.path else ()
     refused = [
         f"{key} was {old}, now {new}"

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,6 @@ from transformer_mt.data import held_out
 from transformer_mt.data.prepare import Prepared
 from transformer_mt.data.subwords.tokenizer import copy_vocabulary
 from transformer_mt.distributed.world import World
-from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.training.progress import TrainingState
 
@@ -33,23 +32,15 @@ _PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "hydra-core", "safe
 log = logging.getLogger(__name__)
 
 
-@contextmanager
-def lock(run_dir: Path) -> Iterator[None]:
-    """Locks the folder against other runs.
-
-    Raises:
-        InputError: Another process holds the lock.
-    """
-
-    def refuse() -> None:
-        raise InputError(
-            f"another mt-train is using {run_dir}: stop it first, or choose a different run_dir; "
-            f"if it was killed on another machine, delete {run_dir / run_layout.LOCK}"
-        )
-
+def lock(run_dir: Path) -> AbstractContextManager[None]:
+    """Locks the folder against other runs; ``InputError`` if another process holds the lock."""
     run_dir.mkdir(parents=True, exist_ok=True)
-    with files.locked(run_dir / run_layout.LOCK, refuse):
-        yield
+    path = run_dir / run_layout.LOCK
+    refusal = (
+        f"another mt-train is using {run_dir}: stop it first, or choose a different run_dir; "
+        f"if it was killed on another machine, delete {path}"
+    )
+    return files.locked(path, refusal)
 
 
 def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
@@ -60,11 +51,11 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     so are temporary files that a killed run has left; not those of other commands, which may be
     writing to the same folder.
     """
-    names = (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data))
+    for name in (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data)):
+        files.delete_leftovers(run_dir / name)
     checkpoints = run_dir / run_layout.CHECKPOINTS
-    in_folders = [folder / "*" for folder in (checkpoints, *checkpoints.glob("step_*"))]
-    for path in (*(run_dir / name for name in names), *in_folders):
-        files.delete_leftovers(path.parent, path.name)
+    for folder in (checkpoints, *checkpoints.glob("step_*")):
+        files.delete_leftovers(folder / "*")
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer)
     copy_vocabulary(data.tokenizer_model, run_dir)

@@ -35,6 +35,10 @@ class Transformer(nn.Module):
         config: Sizes and variants.
         vocab_size: Number of pieces V of the target.
         src_vocab_size: Number of pieces of the source; None: one vocabulary for both.
+
+    Attributes:
+        vocab_size: V.
+        src_vocab_size: Number of pieces of the source.
     """
 
     packed_output: PackedLinear | None = None
@@ -42,7 +46,7 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int, src_vocab_size: int | None = None):
         super().__init__()
-        self.config = config
+        self.config, self.vocab_size = config, vocab_size
         # "We share the same weight matrix between the two embedding layers and the pre-softmax
         # linear transformation" (§3.4), unless ``tied_embeddings`` says otherwise.
         self.embedding = Embedding(vocab_size, config)
@@ -54,6 +58,7 @@ class Transformer(nn.Module):
             self.untied_output = nn.Parameter(torch.empty_like(self.embedding.weight))
             if not self.untied_output.is_meta:
                 nn.init.normal_(self.untied_output, std=config.d_model**-0.5)
+        self.src_vocab_size = len(self.source_embedding.weight)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
@@ -77,16 +82,6 @@ class Transformer(nn.Module):
                 for name, weight in stack.named_parameters():
                     if name.endswith(("out_proj.weight", "linear2.weight")):
                         weight.data.mul_((2 * len(stack)) ** -0.5)
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of pieces of the target, V."""
-        return self.embedding.weight.shape[0]
-
-    @property
-    def src_vocab_size(self) -> int:
-        """Number of pieces of the source."""
-        return self.source_embedding.weight.shape[0]
 
     @property
     def source_embedding(self) -> Embedding:

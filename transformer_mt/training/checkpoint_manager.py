@@ -67,7 +67,7 @@ class CheckpointManager:
         if self._checkpoints:
             latest = self._checkpoints[-1]
             ckpt.restore(latest, live)
-            state = TrainingState.from_json(latest.state)
+            state = TrainingState(**latest.state)
         elif self._world.is_main and (self._run_dir / run_layout.WEIGHTS).exists():
             raise InputError(
                 f"{self._run_dir} contains a model but no intact checkpoint to resume from: "

@@ -1,8 +1,7 @@
 """Progress of a run: what its checkpoints store of it, and what is due after an update."""
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from transformer_mt.config import TrainConfig
 
@@ -45,11 +44,6 @@ class TrainingState:
     """Number of regular checkpoints up to this step."""
     metrics: dict[str, float] | None = None
     """Results of the validation of this step; None if it has not been validated."""
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "TrainingState":
-        """Reads ``state.json``, which has other fields, too."""
-        return cls(**{f.name: content[f.name] for f in fields(cls)})
 
     def record_validation(self, metrics: dict[str, float], best_by: str) -> None:
         """Compares a validation of the current weights with the best one so far.

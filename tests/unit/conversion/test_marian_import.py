@@ -18,7 +18,7 @@ from support.model_folders import Payload, load_folder
 
 from transformer_mt import InputError, Translator, export, model_folder
 from transformer_mt.batch import Packed
-from transformer_mt.config import ExportJob, SearchConfig
+from transformer_mt.config import ExportJob, SearchConfig, TrainJob
 from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD
 from transformer_mt.decode.engines import ctranslate2_engine, torch_engine
@@ -193,7 +193,7 @@ def test_logits_are_equal(settings: dict[str, Any], tmp_path: Path) -> None:
     for path in first.iterdir():
         if path.name != "config.yaml":  # has the name of the folder
             assert path.read_bytes() == (second / path.name).read_bytes(), path.name
-    one, two = (model_folder.read_config(folder) for folder in (first, second))
+    one, two = (model_folder.read_config(folder, TrainJob) for folder in (first, second))
     assert (one.model, one.data, one.decode) == (two.model, two.data, two.decode)
 
 
@@ -275,7 +275,7 @@ def test_half_precision_becomes_single(tmp_path: Path) -> None:
     write(folder).half().save_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32)
     assert largest_difference(folder, model.eval()) < 1e-4
-    decode = model_folder.read_config(model_folder.locate(folder)).decode
+    decode = model_folder.read_config(model_folder.locate(folder), TrainJob).decode
     # generate divides by |Y|^1; ((5 + |Y|) / 6)^1.25 prefers longer translations as much.
     assert decode == SearchConfig(beam_size=4, length_penalty=1.25, max_source_tokens=511)
 

@@ -26,7 +26,7 @@ from support.model_folders import translate_lines
 
 from transformer_mt import model_folder
 from transformer_mt.cli import main as commands
-from transformer_mt.config import EvaluateJob, SourceConfig, TranslateJob
+from transformer_mt.config import EvaluateJob, SourceConfig, TrainJob, TranslateJob
 from transformer_mt.decode.translator import Translator
 from transformer_mt.evaluation import comparison, metrics
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet
@@ -91,7 +91,7 @@ def model(tmp_path: Path) -> Path:
 
 def change_data(model: Path, **settings: Any) -> None:
     """Changes settings of the data that the model was trained on."""
-    job = model_folder.read_config(model)
+    job = model_folder.read_config(model, TrainJob)
     model_folder.write_config(model, replace(job, data=replace(job.data, **settings)))
 
 

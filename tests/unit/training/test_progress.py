@@ -85,4 +85,4 @@ def test_the_best_validation(
     assert found == history
     assert at.best == best
     state = asdict(at)
-    assert TrainingState.from_json({**state, "format": 3}) == at
+    assert TrainingState(**state) == at

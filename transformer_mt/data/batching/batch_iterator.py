@@ -47,8 +47,8 @@ class BatchIterator:
         self, job: TrainJob, train: Corpus, max_tokens: int, fixed_shape: bool, world: World
     ):
         self._train, self._max_tokens, self._world = train, max_tokens, world
-        totals = train.source_sizes.sum(axis=0), train.source_tokens.sum(axis=0)
-        weights = epoch_weights(job.data, *(total.tolist() for total in totals))
+        sizes, tokens = train.source_sizes.sum(axis=0), train.source_tokens.sum(axis=0)
+        weights = epoch_weights(job.data, sizes, tokens)
         if world.local_rank == 0:
             train.sample.verify()  # on each machine, which may have a cache of its own
         self.plan: BatchPlan | ShardedPlan

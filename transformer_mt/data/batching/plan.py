@@ -149,7 +149,7 @@ class BatchPlan:
 
 
 def epoch_weights(
-    config: DataConfig, source_sizes: Sequence[int], source_tokens: Sequence[int]
+    config: DataConfig, source_sizes: npt.ArrayLike, source_tokens: npt.ArrayLike
 ) -> list[float]:
     """How often a pair of each training source occurs in an epoch; empty: each pair once.
 
@@ -157,31 +157,28 @@ def epoch_weights(
 
     Args:
         config: With ``weights`` and ``phrase_pairs``.
-        source_sizes: Number of pairs of each source, and of those of phrases, after cleaning.
-        source_tokens: Number of their target tokens.
+        source_sizes: [sources] number of pairs of each, and of those of phrases, after cleaning.
+        source_tokens: [sources] number of their target tokens.
 
     Raises:
         InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
-    weights = config.weights or [1.0] * len(config.train)
+    sizes, weights = np.asarray(source_sizes), config.weights or [1.0] * len(config.train)
     if share := config.phrase_pairs:
-        sentences, phrases = np.split(source_tokens, [len(weights)])
+        sentences, phrases = np.split(np.asarray(source_tokens), [len(weights)])
         wanted = share / (1 - share) * float(np.dot(weights, sentences))
         weights = [*weights, *[min(1.0, wanted / max(1, phrases.sum()))] * len(phrases)]
-    if all(source_sizes) and set(weights) == {1.0}:
+    if sizes.all() and set(weights) == {1.0}:
         return []
-    times = [
-        max(weight, 1 / size) if size else 0.0
-        for weight, size in zip(weights, source_sizes, strict=True)
-    ]
-    total, pairs = np.dot(times, source_sizes), sum(source_sizes)
+    times = np.where(sizes > 0, np.maximum(weights, 1 / np.maximum(sizes, 1)), 0.0)
+    total, pairs = float(times @ sizes), int(sizes.sum())
     if total > _MAX_EPOCH_FACTOR * pairs:
         raise InputError(
             f"data.weights={list(config.weights)} make an epoch of {total:.3g} pairs from "
             f"{pairs:,}: a weight is how often a pair occurs in an epoch; set it as in "
             "data.weights=[1, 0.5]"
         )
-    return times
+    return list(map(float, times))
 
 
 def _compact(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

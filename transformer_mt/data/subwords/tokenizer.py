@@ -60,6 +60,8 @@ class Tokenizer:
         """All pieces, by id."""
         self.vocab_size = len(pieces)
         """Number of pieces, special symbols included."""
+        self.is_joint = self.tgt.vocabulary == pieces
+        """Whether both languages have the same ids."""
         self.tags = {
             piece: i
             for i, piece in enumerate(pieces)
@@ -72,11 +74,6 @@ class Tokenizer:
                 f"{model}: pad, unk, bos, eos have the ids {ids}, but must have "
                 f"{(PAD, UNK, BOS, EOS)}: train it with --pad_id=0 --unk_id=1 --bos_id=2 --eos_id=3"
             )
-
-    @property
-    def is_joint(self) -> bool:
-        """Whether both languages have the same ids."""
-        return self.tgt.vocabulary == self.vocabulary
 
     @property
     def num_ids(self) -> int:
