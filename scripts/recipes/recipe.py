@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from transformer_mt import files, run_layout
 from transformer_mt.cli.compose import compose, override, to_job
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
-from transformer_mt.errors import InputError, exit_status
+from transformer_mt.console import exit_status
+from transformer_mt.errors import InputError
 
 _RECORD, _LOCK = "recipe.json", ".recipe.lock"
 _MODULES = {

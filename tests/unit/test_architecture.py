@@ -29,7 +29,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Lowest first. A layer may import those below it; training and decode do not import each other.
 LAYERS = [
     {"errors"},
-    {"files", "progress_reporter", "registries", "run_layout"},
+    {"console", "files", "registries", "run_layout"},
     {"batch", "config", "hub_models"},
     {"protocols"},
     {"kernels"},
@@ -96,7 +96,7 @@ def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
             yield node.lineno, f"{node.value!r} belongs in transformer_mt/registries.py"
 
 
-OF_COMMANDS = ["errors.exit_status", "files", "progress_reporter"]
+OF_COMMANDS = ["console", "files"]
 """What a command of contrib also uses: the boundary of errors, atomic outputs, and the log."""
 
 
@@ -122,9 +122,9 @@ WITHOUT_TORCH = [
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
     *("decode.engines.request", "decode.translator"),
-    *("distributed", "errors", "evaluation.metrics", "evaluation.source_metrics", "files"),
-    *("hub_models", "jobs.evaluate", "jobs.translate"),
-    *("kernels.hardware", "model_folder", "progress_reporter", "registries"),
+    *("console", "distributed", "errors", "evaluation.metrics", "evaluation.source_metrics"),
+    *("files", "hub_models", "jobs.evaluate", "jobs.translate"),
+    *("kernels.hardware", "model_folder", "registries"),
 ]
 """Modules that ``--help``, a translation by CTranslate2 and scores of files load. PyTorch takes
 longer to load than they take to run, so they import it, and what else is slow, where it is used.

@@ -73,11 +73,11 @@ def _parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]
 def _show(command: Command, flags: Namespace, overrides: list[str]) -> None:
     """Prints what Hydra's flags ask for: a configuration, or a completion."""
     name = flags.config_name
+    given = [] if flags.shell_completion else hydra_overrides(command, overrides, flags.config_dir)
     with hydra_app(command, overrides, flags.config_dir) as app:
         if flags.shell_completion:
             app.shell_completion(name, overrides)
         else:
-            given = hydra_overrides(command, overrides, flags.config_dir)
             app.show_cfg(name, given, flags.cfg, flags.package, flags.resolve)
 
 
@@ -92,8 +92,8 @@ def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
     if is_launched():
         raise UsageError("-m starts torchrun for each job of its own: leave out torchrun here")
     name = flags.config_name
+    given = hydra_overrides(command, overrides, flags.config_dir, sweep=True)
     with hydra_app(command, overrides, flags.config_dir) as app:
-        given = hydra_overrides(command, overrides, flags.config_dir, sweep=True)
         parsed = OverridesParser.create().parse_overrides(given)
         fixed = [item for item in parsed if not item.is_sweep_override()]
         lines = [str(item.input_line) for item in fixed]
@@ -142,8 +142,8 @@ def _run_job(command: Command, where_found: list[str], config: DictConfig) -> fl
     path = folder / RUN_INFO  # which only a run has that has trained
     if command != "train" or not path.exists():
         return None
-    best: float = read_json(path)["end"]["best"]["score"]
-    return best
+    end = read_json(path).get("end")  # none of an interrupted run whose data were prepared again
+    return end and float(end["best"]["score"])
 
 
 def run_process(arguments: list[str]) -> int:

@@ -79,8 +79,8 @@ def compose_job(
     config_name: str | None = None,
 ) -> Job:
     """As ``compose``; also with a folder of the user's configurations, or from one of them."""
+    given = hydra_overrides(command, overrides, config_dir)
     with hydra_app(command, overrides, config_dir):
-        given = hydra_overrides(command, overrides, config_dir)
         config = hydra.compose(config_name or command, given, return_hydra_config=True)
         HydraConfig.instance().set_config(config)  # run_dir has ${hydra:runtime.choices.data}
         if command == "train":

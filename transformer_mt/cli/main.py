@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from transformer_mt.cli import PROGRAMS, Run
-from transformer_mt.errors import exit_status
-from transformer_mt.progress_reporter import log_to
+from transformer_mt.console import exit_status, log_to
 
 if TYPE_CHECKING:
     from transformer_mt.config import Command, EvaluateJob, ExportJob, TrainJob, TranslateJob

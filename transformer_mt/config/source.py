@@ -81,7 +81,7 @@ class SourceConfig(Checked):
     """Corpus that the program ``mtdata`` downloads, e.g. ``Statmt-europarl-10-deu-eng``. Install
     the program with ``pipx install mtdata``."""
     sample: str | None = one_of("train", "valid", "test", default=None)
-    """Split of the built-in sample: ``train``, ``valid`` or ``test``."""
+    """Split of the built-in sample."""
     config: str | None = None
     """Configuration of the Hub dataset, e.g. ``de-en``."""
     split: str | None = None

@@ -42,9 +42,9 @@ class SearchConfig(Checked):
 
     def for_job(self, job: object = None) -> "DecodeConfig":
         """The settings of a translation: these, overridden by those of a job that are not None."""
-        given = {key.name: getattr(job, key.name, None) for key in fields(DecodeConfig)}
-        used = {name: value for name, value in given.items() if value is not None}
-        return DecodeConfig(**{**asdict(self), **used})
+        names = [key.name for key in fields(DecodeConfig)]
+        given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
+        return DecodeConfig(**{**asdict(self), **given})
 
 
 @dataclass(kw_only=True, frozen=True)

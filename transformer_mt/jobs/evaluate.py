@@ -13,6 +13,7 @@ from transformer_mt import files
 from transformer_mt.config import EvaluateJob, TrainJob
 from transformer_mt.config.evaluate import OWN_SETS
 from transformer_mt.config.languages import language_name
+from transformer_mt.console import progress_bar
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
@@ -31,7 +32,6 @@ from transformer_mt.evaluation.comparison import (
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
 from transformer_mt.jobs.line_processor import CHUNK_LINES, check_output
-from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.registries import REPORT, SOURCE_METRICS
 from transformer_mt.training.metrics_log import read_records
 

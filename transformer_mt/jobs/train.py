@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from transformer_mt.config import TrainJob
+from transformer_mt.console import log_to
 from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import report_table
 from transformer_mt.data.prepare import Prepared, prepare
@@ -33,7 +34,6 @@ from transformer_mt.jobs.model_card import write_model_card
 from transformer_mt.jobs.resolved_job import resolved
 from transformer_mt.jobs.resume import RecordedRun
 from transformer_mt.kernels import hardware
-from transformer_mt.progress_reporter import log_to
 from transformer_mt.run_layout import LOG, TEST_SCORES
 from transformer_mt.training.interruptions import StoppedError
 from transformer_mt.training.trackers import Trackers, check_installed
@@ -169,9 +169,9 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         starts = run_folder.record_start(run_dir, world, parameters, state.step, trainer.precision)
         if world.is_main:
             _log_start(job, data, trainer, parameters, world)
-        with Trackers(job if world.is_main else None, state.step) as record:
+        with Trackers(job if world.is_main else None, state.step) as trackers:
             try:
-                model = trainer.run(record)
+                model = trainer.run(trackers)
             except StoppedError as stopped:
                 if world.is_main:
                     log.info("Stopped. Run the same command to resume.")
@@ -192,7 +192,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             write_text(run_dir / TEST_SCORES, to_json(scores) + "\n")
             log.info("finished; to translate: %s", _next_command(job))
             if scores:
-                record.log_scalars("test", state.step, {s.label: s.score for s in scores})
+                trackers.log_scalars("test", state.step, {s.label: s.score for s in scores})
         return TrainResult(run_dir, scores if data.test else None, state.best)
 
 

@@ -6,9 +6,8 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from io import BytesIO
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,11 +15,11 @@ from typing import BinaryIO
 
 from transformer_mt import files
 from transformer_mt.config import TranslateJob
+from transformer_mt.console import progress_bar
 from transformer_mt.data.text.lines import open_binary, raw_blocks, raw_lines
 from transformer_mt.errors import InputError, printable
 from transformer_mt.jobs.line_processor import InputStats, LineProcessor
 from transformer_mt.jobs.partial_output import partial_output
-from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Document
 from transformer_mt.registries import DOCUMENT_FORMATS
 
@@ -60,34 +59,30 @@ def translate(
         with ExitStack() as stack:
             stream = source or stack.enter_context(_open_input(job.input))
             file = sink or stack.enter_context(_open_output(job.output))
-
-            def append(text: bytes) -> None:
-                file.write(text)
-                file.flush()
-
+            output: Iterable[bytes]
             if document is None:
                 chunks = _read_available(stream, name, processor.chunk_lines)
-                _translate_chunks(chunks, processor, append)
+                output = _translated(chunks, processor)
             else:
-                append(_translate_document(document, stream, name, processor))
+                output = [_translate_document(document, stream, name, processor)]
+            for text in output:
+                file.write(text)
+                file.flush()
     processor.log_input_stats()
     return processor.stats
 
 
-def _translate_chunks(
-    chunks: Iterable[list[bytes]],
-    processor: LineProcessor,
-    append: Callable[[bytes], object],
-    total: int | None = None,
-) -> None:
-    """Translates chunks of lines and appends their output; reports progress towards ``total``."""
+def _translated(
+    chunks: Iterable[list[bytes]], processor: LineProcessor, total: int | None = None
+) -> Generator[bytes, None, None]:
+    """The output of each chunk of lines; reports progress towards ``total``."""
     with ExitStack() as stack:
         progress = None
         if total is not None:  # a stream has none, and starts 50 ms earlier without tqdm
             bar = progress_bar("lines", "translated", done=processor.stats.lines, total=total)
             progress = stack.enter_context(bar)
         for chunk in chunks:
-            append(processor.process_bytes(chunk))
+            yield processor.process_bytes(chunk)
             if progress is not None:
                 progress.update(len(chunk))
     processor.check_line_count(processor.stats.lines)
@@ -107,7 +102,10 @@ def _translate_file(source: str, target: str, processor: LineProcessor) -> None:
         processor.stats = stats
         lines = raw_lines(stream, source)
         lines = islice(lines, stats.lines, total)  # without lines added meanwhile
-        _translate_chunks(_chunks(lines, processor.chunk_lines), processor, append, total)
+        chunks = _chunks(lines, processor.chunk_lines)
+        with closing(_translated(chunks, processor, total)) as output:
+            for text in output:
+                append(text)
 
 
 def _translate_document(
@@ -119,10 +117,9 @@ def _translate_document(
         lines = [line.encode() for line in document.read(content, *processor.languages)]
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    text = BytesIO()
     chunks = _chunks(lines, processor.chunk_lines)
-    _translate_chunks(chunks, processor, text.write, len(lines))
-    translated = document.write(text.getvalue().decode().split("\n")[:-1])
+    text = b"".join(_translated(chunks, processor, len(lines))).decode()
+    translated = document.write(text.split("\n")[:-1])
     log.info(f"{name}: translated {translated.num_translated:,} text(s)")
     for warning in translated.warnings:
         log.warning(printable(warning))
@@ -169,16 +166,13 @@ def _is_file(path: str | None) -> bool:
     return path is not None and not files.is_stream(files.expand_user(path))
 
 
-@contextmanager
-def _open_input(path: str | None) -> Iterator[BinaryIO]:
+def _open_input(path: str | None) -> AbstractContextManager[BinaryIO]:
     """Standard input, or a file, which may be compressed."""
     if path is not None:
-        with open_binary(path) as file:
-            yield file
-    else:
-        # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on,
-        # and the program could not end before the next line.
-        yield open(0, "rb", closefd=False)  # noqa: SIM115
+        return open_binary(path)
+    # Neither sys.stdin nor closed: the reading thread holds the lock of a stream it waits on, and
+    # the program could not end before the next line.
+    return nullcontext(open(0, "rb", closefd=False))
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from transformer_mt import InputError, TorchEngine, Translator
+from transformer_mt.console import exit_status
 from transformer_mt.contrib.report.pages import render
-from transformer_mt.errors import exit_status
 from transformer_mt.files import output
 
 _KINDS = {

@@ -14,9 +14,8 @@ from tabulate import tabulate
 from transformer_mt import Score, compose, evaluate
 from transformer_mt.config import EvaluateJob
 from transformer_mt.config.checks import require
+from transformer_mt.console import exit_status, log_to
 from transformer_mt.contrib.robustness.noise import NOISES
-from transformer_mt.errors import exit_status
-from transformer_mt.progress_reporter import log_to
 from transformer_mt.protocols import Pair, PairNoise
 
 CLEAN = "clean"

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_mt.config import DataConfig
+from transformer_mt.console import progress_bar
 from transformer_mt.data.cleaning.cleaner import (
     CleanedPair,
     Cleaner,
@@ -34,7 +35,6 @@ from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError
 from transformer_mt.files import write_json
-from transformer_mt.progress_reporter import progress_bar
 from transformer_mt.protocols import Pair
 
 log = logging.getLogger(__name__)

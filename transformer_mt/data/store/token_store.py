@@ -171,6 +171,8 @@ class Corpus:
             InputError: The folder is damaged.
         """
         shards = tuple(sorted(folder.glob("shard-*")))
+        if not shards or not shards[-1].name.endswith(f"-of-{len(shards):05}"):
+            raise InputError(f"{folder} lacks shards of the corpus: {how_to_rebuild(folder)}")
         sizes, tokens, fingerprints = [], [], []
         for shard in shards:  # one at a time: each has four mapped files
             store = TokenStore.load(shard)

@@ -1,6 +1,7 @@
 """The token store and its shards: round trips, memory mapping, checksums, detection of damage."""
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -153,6 +154,14 @@ def test_every_pair_is_in_one_shard(tmp_path: Path, num_shards: int) -> None:
         assert corpus.source_tokens[number].tolist() == [part.sum() for part in by_source]
         seen += pairs
     assert sorted(seen) == list(range(sum(SIZES)))
+
+
+def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
+    corpus = in_shards(tmp_path, 3)
+    for shard in reversed(corpus.shards):
+        shutil.rmtree(shard)
+        with input_error("lacks shards of the corpus: delete"):
+            Corpus.load(shard.parent)
 
 
 def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:

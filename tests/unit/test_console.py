@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tqdm.std
 
-from transformer_mt import progress_reporter
-from transformer_mt.progress_reporter import log_to, progress_bar
+from transformer_mt import console
+from transformer_mt.console import log_to, progress_bar
 
 
 @pytest.mark.parametrize("total", [None, 240_000])
@@ -41,7 +41,7 @@ def test_a_bar_on_a_terminal_and_log_lines_above_it(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with log_to(tmp_path / "log"), progress_bar("pairs", "encoded") as progress:
         progress.update(2_000)
-        progress_reporter.log.info("a note")
+        console.log.info("a note")
         progress.update(4_000)
     shown = sys.stderr.getvalue()
     assert re.search(r"\ra note\n.*\rencoded: 6,000 pairs, [\d,]+ pairs/s *\n$", shown, re.DOTALL)
@@ -55,7 +55,7 @@ def test_a_log_on_a_full_disk_is_one_warning(
     (tmp_path / "train.log").symlink_to("/dev/full")
     with log_to(tmp_path / "train.log"):
         for text in ("one", "two"):
-            progress_reporter.log.info(text)
+            console.log.info(text)
     one, warning, two = capfd.readouterr().err.splitlines()
     assert (one, two) == ("one", "two")
     assert warning.startswith("warning: cannot write ")
