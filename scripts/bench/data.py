@@ -120,7 +120,7 @@ def ours(job: TrainJob) -> Figures:
     started = time.perf_counter()
     prepared = prepare(job)
     seconds = time.perf_counter() - started
-    return summary(seconds, len(prepared.train), prepared.corpus)
+    return summary(seconds, int(prepared.train.source_sizes.sum()), prepared.corpus)
 
 
 def summary(seconds: float, kept: int, folder: Path) -> Figures:

@@ -80,8 +80,7 @@ class Checked:
             if names := setting.metadata.get("names"):
                 values = value if isinstance(value, list) else [value]
                 for name in values:
-                    known = ", ".join(names)
-                    require(name in names, f"{key}={name!r} is not one of: {known}")
+                    require(name in names, f"{key}={name!r} is not one of: {', '.join(names)}")
                 require(len(set(values)) == len(values), f"{key} lists a name twice: {values}")
 
     def require_defaults(self, *names: str, reason: str) -> None:

@@ -116,7 +116,7 @@ def prepare(job: TrainJob) -> Prepared:
     excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
-    corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
+    corpus = _corpus(job, cache_dir, vocabulary, tokenizer, excluded)
     train = Corpus.load(corpus)
     src, tgt = list[list[int]](), list[list[int]]()
     for source, target in tokenizer.encode_pairs(sets["valid"], Normalizer.of(data)):
@@ -186,12 +186,15 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
 
 
 def _corpus(
-    job: TrainJob, cache_dir: Path, vocabulary: Path, checksum: str, excluded: frozenset[int]
+    job: TrainJob, cache_dir: Path, vocabulary: Path, tokenizer: Tokenizer, excluded: frozenset[int]
 ) -> Path:
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
     data, seed, cleaning = job.data, job.train.seed, asdict(job.data.cleaning)
     phrases = _phrases(data, cache_dir, excluded) if data.phrase_pairs else []
-    settings = [cleaning, data.shard_pairs, [*map(str, phrases)], checksum, sorted(excluded)]
+    untagged = [number for number, source in enumerate(data.train) if not source.tag]
+    copied = untagged if data.copied_targets and tokenizer.is_joint else []
+    added = [*map(str, phrases), data.copied_targets > 0, *copied]
+    settings = [cleaning, data.shard_pairs, added, tokenizer.checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append(seed)
     entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
@@ -200,7 +203,7 @@ def _corpus(
         sources = [*local_sources(data.train, data, cache_dir), *phrases]
         log.info("encoding the training data")
         local = replace(data, train=sources, weights=[])
-        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
+        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to, copied)
 
     files.build_once(entry, build)
     return entry

@@ -138,7 +138,7 @@ def test_runs_that_start_together_build_once(job: TrainJob, built: list[str]) ->
     with ThreadPoolExecutor(2) as threads:
         one, two = threads.map(prepare, [job, job])
     assert (one.corpus, one.fingerprints) == (two.corpus, two.fingerprints)
-    assert len(one.train) == 81
+    assert one.train.source_sizes.sum() == 81
     assert built == BOTH
 
 
@@ -148,11 +148,11 @@ def test_a_large_corpus_is_divided_into_shards(
     monkeypatch.setattr(encode, "CHUNK_PAIRS", 10)
     job = changed(job, "data", workers=0)
     whole = prepare(job)
-    pairs = len(whole.train)
+    pairs = int(whole.train.source_sizes.sum())
     for shard_pairs, shards in ((pairs // 2 + 1, 1), (pairs // 2, 2), (pairs // 4, 4)):
         prepared = prepare(changed(job, "data", shard_pairs=shard_pairs))
         assert len(prepared.train.shards) == shards
-        assert len(prepared.train) == pairs
+        assert prepared.train.source_sizes.sum() == pairs
         assert (prepared.fingerprints == whole.fingerprints) == (shards == 1)
 
 

@@ -160,9 +160,6 @@ class Corpus:
     shards: tuple[Path, ...] = ()
     """Folders of the shards; none of a corpus in memory."""
 
-    def __len__(self) -> int:
-        return int(self.source_sizes.sum())
-
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Opens a folder that ``write_corpus`` has written; reads only the headers.

@@ -47,7 +47,7 @@ def test_an_epoch_has_each_pair_once_for_any_number_of_shards_and_order_of_readi
 ) -> None:
     seed, pairs, num_shards = case
     corpus = random_corpus(tmp_path_factory.mktemp("corpus"), seed % 1000, pairs, num_shards)
-    assert (len(corpus), len(corpus.shards)) == (pairs, num_shards)
+    assert (corpus.source_sizes.sum(), len(corpus.shards)) == (pairs, num_shards)
     plan, other = (ShardedPlan(corpus, batch_tokens, seed) for _ in range(2))
     found = []
     for epoch in range(3):

@@ -135,7 +135,7 @@ def test_cleaning_is_done_once_on_clean_text_and_other_sets_have_no_noise(tmp_pa
     clean = prepared_with(tmp_path)
     noisy = prepared_with(tmp_path, augment="standard")
     assert noisy.report == clean.report
-    assert len(noisy.train) == len(clean.train) == clean.report["kept"]
+    assert len(noisy.train.sample) == len(clean.train.sample) == clean.report["kept"]
     targets = [texts(data.tokenizer_model, data.train.sample.tgt) for data in (clean, noisy)]
     assert len(set(targets[0])) == len(targets[0])  # the duplicates are gone
     plain = [[text.casefold().rstrip(".") for text in side] for side in targets]
