@@ -1,4 +1,4 @@
-"""Errors of users, and the wording of others."""
+"""Errors that users can correct, and one-line messages for others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
