@@ -94,11 +94,6 @@ class DataConfig(Checked):
     0 adds none. They are words, such as ``dog`` and ``Hund``, and parts of sentences of up to five
     words that translate each other in the training text: a small corpus is learned better, and the
     model translates single words."""
-    copied_targets: float = number(0.0, at_least=0, below=1)
-    """Add target sentences as translations of themselves (Currey et al. 2017), as this share of the
-    target tokens of an epoch but each at most once; 0 adds none. From few pairs a model learns more
-    of the target language, and to copy names. Sources with a tag, and all of a model with two
-    vocabularies, have none."""
     normalization: str = one_of("none", "nfc", "standard", "moses")
     """Normalise text in training, validation and translation. ``nfc`` composes accents;
     ``standard`` also resolves HTML entities, writes quotes, dashes and spaces in ASCII and removes
@@ -123,8 +118,6 @@ class DataConfig(Checked):
         numbers, sources = len(self.weights), len(self.train)
         message = f"data.weights has {numbers} numbers for {sources} training sources"
         require(numbers in (0, sources), message)
-        message = "data.phrase_pairs and data.copied_targets must be less than 1 together"
-        require(self.phrase_pairs + self.copied_targets < 1, message)
         # Languages and sources are required in a job, but not yet in an empty schema.
         if self.src_lang == MISSING and self.tgt_lang == MISSING:
             return

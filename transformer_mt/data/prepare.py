@@ -116,7 +116,7 @@ def prepare(job: TrainJob) -> Prepared:
     excluded = frozenset[int]()
     if data.cleaning.drop_held_out:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
-    corpus = _corpus(job, cache_dir, vocabulary, tokenizer, excluded)
+    corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
     train = Corpus.load(corpus)
     src, tgt = list[list[int]](), list[list[int]]()
     for source, target in tokenizer.encode_pairs(sets["valid"], Normalizer.of(data)):
@@ -186,15 +186,12 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
 
 
 def _corpus(
-    job: TrainJob, cache_dir: Path, vocabulary: Path, tokenizer: Tokenizer, excluded: frozenset[int]
+    job: TrainJob, cache_dir: Path, vocabulary: Path, checksum: str, excluded: frozenset[int]
 ) -> Path:
     """The encoded training data, without pairs of which a side has a hash in ``excluded``."""
     data, seed, cleaning = job.data, job.train.seed, asdict(job.data.cleaning)
     phrases = _phrases(data, cache_dir, excluded) if data.phrase_pairs else []
-    untagged = [number for number, source in enumerate(data.train) if not source.tag]
-    copied = untagged if data.copied_targets and tokenizer.is_joint else []
-    added = [*map(str, phrases), data.copied_targets > 0, *copied]
-    settings = [cleaning, data.shard_pairs, added, tokenizer.checksum, sorted(excluded)]
+    settings = [cleaning, data.shard_pairs, [*map(str, phrases)], checksum, sorted(excluded)]
     if data.augment != "none":
         settings.append(seed)
     entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
@@ -203,7 +200,7 @@ def _corpus(
         sources = [*local_sources(data.train, data, cache_dir), *phrases]
         log.info("encoding the training data")
         local = replace(data, train=sources, weights=[])
-        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to, copied)
+        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
 
     files.build_once(entry, build)
     return entry
@@ -225,7 +222,11 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
             local = replace(text, train=local_sources(sources, data, cache_dir))
             pairs = read_pairs(local.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
             first = ((0, row, pair) for row, pair in enumerate(islice(pairs, _PHRASE_SENTENCES)))
-            phrases = resolve_name(PHRASE_PAIRS)(clean_text(local, excluded, 0, first))
+            clean = clean_text(local, excluded, 0, first)
+            differing = [
+                pair for pair in clean if pair.src != pair.tgt
+            ]  # copies mislead the aligner
+            phrases = resolve_name(PHRASE_PAIRS)(differing)
             log.info("found %s pairs of phrases", f"{len(phrases):,}")
             for side, lines in zip(("src", "tgt"), zip(*phrases, strict=True), strict=False):
                 content = "".join(f"{one_line(line)}\n" for line in lines)

@@ -62,7 +62,7 @@ def choose_experiment(
         chosen = [f"experiment={name}"]
         if any(override.startswith("train.init_from=") for override in overrides):
             # The defaults, in place of which the parent's are taken; it knows words already.
-            chosen += ["model=base", "data.phrase_pairs=0", "data.copied_targets=0"]
+            chosen += ["model=base", "data.phrase_pairs=0"]
         elif not any(override.startswith("tokenizer.path=") for override in overrides):
             usual = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml").tokenizer.vocab_size
             vocab_size, coverage = fit_to_characters(characters, usual)

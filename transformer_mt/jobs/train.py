@@ -219,14 +219,14 @@ def _log_start(
     """Logs the sizes of model and run, and what training starts from."""
     batches, max_steps = trainer.batches, job.train.max_steps
     sizes = data.train.source_sizes.sum(axis=0)
-    pairs, added = (int(part.sum()) for part in np.split(sizes, [len(job.data.train)]))
+    pairs, phrases = (int(part.sum()) for part in np.split(sizes, [len(job.data.train)]))
     layers = f"{job.model.num_encoder_layers} + {job.model.num_decoder_layers} layers"
     text = "model: %s parameters, %s, d_model %d, vocabulary %s"
     log.info(text, f"{parameters:,}", layers, job.model.d_model, f"{trainer.model.vocab_size:,}")
     log.info(
         "training: %s pairs%s, %s updates per epoch, %s in total, on %d × %s, in %s%s",
         f"{pairs:,}",
-        f" and {added:,} made of them" if added else "",
+        f" and {phrases:,} of phrases" if phrases else "",
         f"{batches.plan.steps_per_epoch:,}",
         f"{max_steps:,}",
         world.size,

@@ -3,7 +3,6 @@
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.data_jobs import prepare_job, training_text, write_pairs
@@ -47,27 +46,24 @@ def test_phrases_have_words_and_the_most_frequent_come_first() -> None:
     assert phrase_pairs([Pair("", ""), Pair("...", "word")]) == phrase_pairs([]) == []
 
 
-def test_a_corpus_gets_phrases_and_copied_targets_unless_they_are_held_out(tmp_path: Path) -> None:
+def test_a_corpus_gets_phrases_of_its_sentences_unless_they_are_held_out(tmp_path: Path) -> None:
     zebras = [Pair(f"see {n} zebras", f"sehe {n} Zebras") for n in range(9)]
-    texts = sample_pairs("train")[:3000], [*zebras, *[Pair("a b", "c d")] * 2]
+    few = [*zebras, Pair("a b", "c d"), Pair("a b", "c d"), Pair("m n", "m n")]
+    texts = sample_pairs("train")[:3000], few
     first, second = (write_pairs(tmp_path / f"{i}.tsv", text) for i, text in enumerate(texts))
-    more: dict[str, Any] = {"phrase_pairs": 0.5, "copied_targets": 0.2}
-    more["cleaning"] = CleaningConfig(drop_held_out=True)
+    more = {"phrase_pairs": 0.5, "cleaning": CleaningConfig(drop_held_out=True)}
     more["valid"] = [write_pairs(tmp_path / "valid.tsv", [*zebras, Pair("Garden?", "Ja.")])]
     sources = [first, replace(second, tag="<2de>")]
     job = prepare_job(tmp_path, sources, 400, **more)
     prepared = prepare(job)
-    text = training_text(prepared)
-    phrases, copies = text[3002:-3000], text[-3000:]
-    assert copies == [(pair.tgt, pair.tgt) for pair in text[:3000]]
+    phrases = training_text(prepared)[3003:]
     assert {("book", "Buch"), ("in the garden", "im Garten")} <= set(phrases)
     assert "garden" not in dict(phrases)
     assert phrases[-2:] == [("a", "c"), ("b", "d")]
-    assert prepared.train.source_sizes.tolist() == [[3000, 2, len(phrases) - 2, 2, 3000]]
-    sizes, expected = [3000, 2, 99, 2, 3000], pytest.approx([1, 1, 0.5, 0.5, 0.8])
-    assert epoch_weights(job.data, sizes, [500, 100, 1600, 400, 500]) == expected
-    assert epoch_weights(job.data, sizes, [500, 100, 300, 100, 400]) == []  # each once
+    assert prepared.train.source_sizes.tolist() == [[3000, 3, len(phrases) - 2, 2]]
+    sizes = [3000, 2, 99, 2]
+    assert epoch_weights(job.data, sizes, [500, 100, 800, 200]) == [1.0, 1.0, 0.6, 0.6]
+    assert epoch_weights(job.data, sizes, [500, 100, 300, 100]) == []  # each once
     (tag,) = prepared.tokenizer.tags.values()
     tagged = [src[0] == tag for src in prepared.train.sample.src]
-    number = len(tagged)
-    assert tagged == [i in (3000, 3001, number - 3002, number - 3001) for i in range(number)]
+    assert tagged == [i in (3000, 3001, 3002, *range(len(tagged))[-2:]) for i in range(len(tagged))]

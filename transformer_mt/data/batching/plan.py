@@ -156,21 +156,18 @@ def epoch_weights(
     Of each source at least one pair occurs, unless the corpus has shards, which share them.
 
     Args:
-        config: With ``weights``, ``phrase_pairs`` and ``copied_targets``.
-        source_sizes: [sources] number of pairs of each, those of phrases and copies included.
+        config: With ``weights`` and ``phrase_pairs``.
+        source_sizes: [sources] number of pairs of each, those of phrases included.
         source_tokens: [sources] number of their target tokens.
 
     Raises:
         InputError: The weights make an epoch of more than ``_MAX_EPOCH_FACTOR`` times the corpus.
     """
     sizes, weights = np.asarray(source_sizes), config.weights or [1.0] * len(config.train)
-    ends = len(weights), len(sizes) - (config.copied_targets > 0)
-    sentences, phrases, copies = np.split(np.asarray(source_tokens), ends)
-    rest = 1 - config.phrase_pairs - config.copied_targets
-    epoch_tokens = float(np.dot(weights, sentences)) / rest
-    for share, tokens in ((config.phrase_pairs, phrases), (config.copied_targets, copies)):
-        once = max(1, tokens.sum())
-        weights = [*weights, *[min(1.0, share * epoch_tokens / once)] * len(tokens)]
+    sentences, phrases = np.split(np.asarray(source_tokens), [len(weights)])
+    share = config.phrase_pairs
+    wanted = share / (1 - share) * float(np.dot(weights, sentences))
+    weights = [*weights, *[min(1.0, wanted / max(1, phrases.sum()))] * len(phrases)]
     if sizes.all() and set(weights) == {1.0}:
         return []
     times = np.where(sizes > 0, np.maximum(weights, 1 / np.maximum(sizes, 1)), 0.0)

@@ -6,11 +6,11 @@ files, in the order of the corpus, and then finds the pairs to keep by sorting t
 
 import logging
 import shutil
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -237,14 +237,8 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
 
-def encode_corpus(task: EncodeChunk, folder: Path, copied: Container[int] = ()) -> None:
+def encode_corpus(task: EncodeChunk, folder: Path) -> None:
     """Writes a corpus and its cleaning report into an existing folder.
-
-    Args:
-        task: Cleans and encodes the pairs of each source.
-        folder: Where to write.
-        copied: Numbers of the sources whose target sides are added as pairs with themselves, for
-            ``data.copied_targets``; these follow the last source.
 
     Raises:
         InputError: See ``encode_all``.
@@ -257,18 +251,12 @@ def encode_corpus(task: EncodeChunk, folder: Path, copied: Container[int] = ()) 
         if number not in used:
             log.warning("warning: cleaning drops all pairs of %s", source)
     vocab_size = task.tokenizer.num_ids  # loaded here only now: tasks are copied to the workers
-    dtype, last = token_type(vocab_size), len(data.train)
-    copies = (
-        (last, TokenStore(pairs.tgt, pairs.tgt))
-        for source, pairs in _read_encoded(encoded, dtype)
-        if source in copied
-    )
     write_corpus(
         folder,
-        chain(_read_encoded(encoded, dtype), copies),
+        _read_encoded(encoded, token_type(vocab_size)),
         num_shards=max(1, encoded.report.kept // data.shard_pairs),
         vocab_size=vocab_size,
-        num_sources=last + (data.copied_targets > 0),
+        num_sources=len(data.train),
     )
     shutil.rmtree(unsorted)
     write_json(folder / REPORT, encoded.report.to_json())
