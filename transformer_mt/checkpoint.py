@@ -42,7 +42,7 @@ class Checkpoint:
 
     path: Path
     state: dict[str, Any]
-    """The training state: the content of ``state.json`` but its format and checksums."""
+    """The training state: the content of ``state.json`` except its format and checksums."""
     checksums: dict[str, str]
     """SHA-256 of the files of tensors, by name."""
 

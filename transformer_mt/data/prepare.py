@@ -211,22 +211,22 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
 
     Sources with the same tag and languages share a pair of files, unless they have no phrases.
     """
-    text, alike = replace(data, augment="none", weights=[]), defaultdict[Any, Any](list)
+    without_noise = replace(data, augment="none", weights=[])
+    alike = defaultdict[Any, list[SourceConfig]](list)
     for source in data.train:
         alike[source.tag, source.src_lang, source.tgt_lang].append(source)
     settings = asdict(data.cleaning), _PHRASE_SENTENCES, sorted(excluded)
-    entry = cache_dir / f"phrases-{files.cache_key(_text(text), *settings)}"
+    entry = cache_dir / f"phrases-{files.cache_key(_text(without_noise), *settings)}"
 
     def build(to: Path) -> None:
         for number, sources in enumerate(alike.values()):
-            local = replace(text, train=local_sources(sources, data, cache_dir))
+            local = replace(without_noise, train=local_sources(sources, data, cache_dir))
             pairs = read_pairs(local.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
             first = ((0, row, pair) for row, pair in enumerate(islice(pairs, _PHRASE_SENTENCES)))
             clean = clean_text(local, excluded, 0, first)
-            differing = [
-                pair for pair in clean if pair.src != pair.tgt
-            ]  # copies mislead the aligner
-            phrases = resolve_name(PHRASE_PAIRS)(differing)
+            # Sentences that are their own translations mislead the aligner.
+            translated = [pair for pair in clean if pair.src != pair.tgt]
+            phrases = resolve_name(PHRASE_PAIRS)(translated)
             log.info("found %s pairs of phrases", f"{len(phrases):,}")
             for side, lines in zip(("src", "tgt"), zip(*phrases, strict=True), strict=False):
                 content = "".join(f"{one_line(line)}\n" for line in lines)

@@ -129,7 +129,7 @@ class Tokenizer:
         return self._unknown_marks.sub(replacement, line) if self._unknown_marks else line
 
     def encode_text(self, text: str, tag: str, normalizer: Normalizer) -> list[int]:
-        """Ids of a source text, without those of its tag and of marks that the vocabulary lacks."""
+        """Ids of a source text, normalised for its tag; the tag itself is not among them."""
         return self.encode(self.without_unknown_marks(normalizer.src(text, tag)))
 
     def encode_source(self, line: str, normalizer: Normalizer) -> list[int]:
