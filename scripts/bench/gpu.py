@@ -251,9 +251,9 @@ class ForcedStep(ModelStep):
         super().__init__([model], src, beam_size)
         self._limits = torch.tensor(limits, device=src.tokens.device)[:, None]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
         too_early = self._limits != self._states[0].position
-        log_probs = super().step(tokens)
+        log_probs = super().step(tokens, parents)
         log_probs[..., EOS].masked_fill_(too_early, -torch.inf)
         return log_probs
 

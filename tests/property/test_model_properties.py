@@ -153,6 +153,7 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
     width = data.draw(st.sampled_from([1, beam_size]), label="beams in the first step")
     alive = list(range(len(sources)))
     prefixes: list[Rows] = [[[] for _ in range(width)] for _ in alive]  # [B][W]
+    parents = [[0] * width for _ in alive]
     with torch.inference_mode():
         state = model.init_decoder_state(packed(sources), beam_size)
     for t in range(LONGEST):
@@ -161,7 +162,7 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
                 prefix.append(data.draw(token) if t else BOS)
         newest = torch.tensor([[prefix[-1] for prefix in beams] for beams in prefixes])
         with torch.inference_mode():
-            got = model.decode_step(newest, state)
+            got = model.decode_step(newest, torch.tensor(parents), state)
         rows = packed([sources[i] for i in alive for _ in range(width)])
         whole = packed([prefix for beams in prefixes for prefix in beams])
         afresh = logits(model, Batch(rows, whole, whole.tokens))
@@ -171,7 +172,6 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
         # Any choice of parents, and any subset of the sentences in any order.
         one_row = st.lists(st.integers(0, width - 1), min_size=beam_size, max_size=beam_size)
         parents = [data.draw(one_row, label="parents") for _ in alive]
-        state.select(torch.tensor(parents))
         kept = data.draw(
             st.lists(st.sampled_from(range(len(alive))), min_size=1, unique=True)
             | st.just(list(range(len(alive)))),
@@ -179,6 +179,7 @@ def test_cached_decoding_with_dropped_sentences_and_reordered_beams_equals_full_
         )
         state.keep(kept)
         prefixes = [[list(prefixes[i][parent]) for parent in parents[i]] for i in kept]
+        parents = [parents[i] for i in kept]
         alive, width = [alive[i] for i in kept], beam_size
         for keys, values in state.cross_kv:  # not expanded by the beam
             assert keys.shape[0] == values.shape[0] == len(alive)

@@ -118,15 +118,17 @@ class TableModel:
         self.table, self.sentences = table, list(sentences)
         self.prefixes: list[list[Prefix]] = []
 
-    def step(self, tokens: Tensor) -> Tensor:
-        assert tokens.dtype == torch.int64
+    def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        assert tokens.dtype == parents.dtype == torch.int64
+        assert tokens.shape == parents.shape
         if not self.prefixes:
             assert set(tokens.flatten().tolist()) == {BOS}
             self.prefixes = [[()] * tokens.shape[1] for _ in self.sentences]
         else:
+            chosen = torch.stack((tokens, parents), 2).tolist()
             self.prefixes = [
-                [(*prefix, word) for prefix, word in zip(row, words, strict=True)]
-                for row, words in zip(self.prefixes, tokens.tolist(), strict=True)
+                [(*row[parent], word) for word, parent in beams]
+                for row, beams in zip(self.prefixes, chosen, strict=True)
             ]
         return torch.tensor(
             [
@@ -134,12 +136,6 @@ class TableModel:
                 for sentence, row in zip(self.sentences, self.prefixes, strict=True)
             ]
         )
-
-    def select(self, beams: Tensor) -> None:
-        self.prefixes = [
-            [row[beam] for beam in chosen]
-            for row, chosen in zip(self.prefixes, beams.tolist(), strict=True)
-        ]
 
     def keep(self, sentences: Sequence[int]) -> None:
         self.sentences = [self.sentences[row] for row in sentences]

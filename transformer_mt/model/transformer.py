@@ -159,11 +159,12 @@ class Transformer(nn.Module):
         )
 
     @torch.inference_mode()
-    def decode_step(self, tokens: Tensor, state: "DecoderState") -> Tensor:
+    def decode_step(self, tokens: Tensor, parents: Tensor, state: "DecoderState") -> Tensor:
         """Logits of the next token of each beam; advances the state by one position.
 
         Args:
             tokens: [B, W'] int64, newest token of the first W' of the W beams.
+            parents: [B, W'] int64, the beam of the step before that each of them continues.
             state: The state of these sentences.
 
         Returns:
@@ -172,7 +173,7 @@ class Transformer(nn.Module):
         rows = tokens.flatten()
         position = torch.full_like(rows, state.position)
         x = self.embedding(rows, position, state.position + 1)
-        slots, mask = state.allocate(tokens.shape[1])
+        slots, mask = state.allocate(parents)
         caches = state.cache[:, :, : state.used]
         for layer, cache, cross_kv in zip(self.decoder, caches, state.cross_kv, strict=True):
             assert isinstance(layer, DecoderLayer)
@@ -203,13 +204,20 @@ class DecoderState:
     position: int = 0
     """Number of target positions decoded so far, t."""
 
-    def allocate(self, beams: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    def allocate(self, parents: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Allocates a cache slot for the newest position of each of the first W' beams.
+
+        Args:
+            parents: [B, W'] int64, the beam whose slots each of them takes over.
 
         Returns:
             Indices of the slots in the cache, sentences [B, 1] and slots [B, W'], and the additive
             attention mask [B, 1, W', P]: 0 for the slots of a beam, −∞ for all others.
         """
+        beams = parents.shape[1]
+        beam_mask = self.beam_mask[:, :, : self.used]
+        inherited = beam_mask.gather(1, parents[:, :, None].expand(-1, -1, self.used))
+        beam_mask[:, :beams] = inherited
         self._make_room()
         beam_mask = self.beam_mask[:, :, : self.used]
         slots = beam_mask.any(1).byte().argsort(dim=1, stable=True)[:, :beams]  # first free ones
@@ -234,12 +242,6 @@ class DecoderState:
             # Zeros: masked slots have weight 0, and 0 times the NaN of uninitialised memory is NaN.
             self.cache[:, :, self.used : number] = 0
             self.used = number
-
-    @torch.inference_mode()
-    def select(self, beams: Tensor) -> None:
-        """Reorders the beams of each sentence; ``beams`` [B, W] int64 are their old indices."""
-        beam_mask = self.beam_mask[:, :, : self.used]
-        beam_mask.copy_(beam_mask.gather(1, beams[:, :, None].expand(beam_mask.shape)))
 
     @torch.inference_mode()
     def keep(self, sentences: Sequence[int]) -> None:

@@ -24,7 +24,8 @@ def transformer(**config: Any) -> Transformer:
 def steps(model: Transformer) -> Tensor:
     with torch.inference_mode():
         state = model.init_decoder_state(Packed.from_sequences(SOURCES), 2)
-        logits = [model.decode_step(torch.full((3, 2), 4 + t), state) for t in range(3)]
+        own = torch.arange(2).expand(3, 2)
+        logits = [model.decode_step(torch.full((3, 2), 4 + t), own, state) for t in range(3)]
     return torch.stack(logits).float()
 
 

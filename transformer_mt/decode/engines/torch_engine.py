@@ -46,22 +46,17 @@ class ModelStep:
         self._models = models
         self._states = [model.init_decoder_state(src, beam_size) for model in models]
 
-    def step(self, tokens: Tensor) -> Tensor:
+    def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """See ``StepFunction``."""
         members = []
         for model, state in zip(self._models, self._states, strict=True):
-            log_probs = model.decode_step(tokens, state).float().log_softmax(-1)
+            log_probs = model.decode_step(tokens, parents, state).float().log_softmax(-1)
             # Never part of a translation. Ruled out after the softmax, in which training gave them
             # probability.
             for token in (PAD, UNK, BOS):
                 log_probs[..., token].fill_(-torch.inf)
             members.append(log_probs)
         return log_probs if len(members) == 1 else log_mean_exp(members)
-
-    def select(self, beams: Tensor) -> None:
-        """See ``StepFunction``."""
-        for state in self._states:
-            state.select(beams)
 
     def keep(self, sentences: Sequence[int]) -> None:
         """See ``StepFunction``."""

@@ -58,14 +58,14 @@ def beam_search(
     active = list(range(len(max_lengths)))  # index of each sentence of the batch
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
-    tokens = state.tokens[:, :1]  # at first all beams are the same
+    tokens, parents = state.tokens[:, :1], state.parents[:, :1]  # at first all beams are the same
     for t in count():
         if not active:
             break
-        log_probs = model.step(tokens)
+        log_probs = model.step(tokens, parents)
         if prefixes is not None:
             force_prefixes(log_probs, prefixes, active, t)
-        model.select(state.advance(log_probs))
+        state.advance(log_probs)
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
             raise InputError(NAN_MESSAGE)
@@ -78,7 +78,7 @@ def beam_search(
             if active:
                 model.keep(rows)
                 state.keep(rows)
-        tokens = state.tokens
+        tokens, parents = state.tokens, state.parents
     return results
 
 
@@ -105,13 +105,15 @@ class BeamState:
         self._max_lengths = torch.tensor(max_lengths, dtype=torch.int64, device=device)
         # [B, W] int64: newest token of each live beam.
         self.tokens = torch.zeros(shape, dtype=torch.int64, device=device)
+        # [B, W] int64: beam of the step before that each live beam continues.
+        self.parents = torch.zeros_like(self.tokens)
         # [B, W] float32: log-probability of each live beam; −inf marks an unused one.
         self._log_probs = torch.zeros(shape, device=device)
         # [T, B, W] int64: token that each step appended to each beam.
         history = (max(max_lengths) + 1, *shape)
         self._token_history = torch.zeros(history, dtype=torch.int64, device=device)
-        # [T, B, W] int64: beam of the step before that each beam continues.
-        self._parents = torch.zeros_like(self._token_history)
+        # [T, B, W] int64: the parents of each step.
+        self._parent_history = torch.zeros_like(self._token_history)
         # [T, B, W] float32: log-probability of each appended token.
         self._token_log_probs = torch.zeros(history, device=device)
         # [B, N, 5] float64, which holds all of it exactly; best hypothesis first: score,
@@ -125,14 +127,11 @@ class BeamState:
         # [B] bool: whether the model's output for the sentence was not a number.
         self.broken = torch.zeros_like(self.done)
 
-    def advance(self, log_probs: Tensor) -> Tensor:
+    def advance(self, log_probs: Tensor) -> None:
         """One step of the search.
 
         Args:
             log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
-
-        Returns:
-            [B, W] int64: for each new beam, the beam that it continues.
         """
         beams = log_probs.shape[1]
         values, tokens = self._continuations(log_probs)  # [B, W', k]
@@ -152,13 +151,12 @@ class BeamState:
         order = ends.byte().argsort(dim=1, stable=True)[:, : self._beam_size]
         self._log_probs = top.masked_fill(ends, -torch.inf).gather(1, order)
         self.tokens = tokens.gather(1, order)
-        parents = parents.gather(1, order)
+        self.parents = parents.gather(1, order)
         self._token_history[self._t] = self.tokens
-        self._parents[self._t] = parents
+        self._parent_history[self._t] = self.parents
         self._token_log_probs[self._t] = values.gather(1, order)
         self.stop_early()
         self._t += 1
-        return parents
 
     def stop_early(self) -> None:
         """Marks sentences as done that have W finished hypotheses, or whose N best are certain.
@@ -201,11 +199,12 @@ class BeamState:
         """Reduces the batch to the given sentences, in this order."""
         index = torch.tensor(rows, device=self.done.device)
         for name in (
-            "_max_lengths", "tokens", "_log_probs", "_finished", "_num_finished", "done", "broken",
+            "_max_lengths", "tokens", "parents", "_log_probs", "_finished", "_num_finished", "done",
+            "broken",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
         done, kept = slice(0, self._t), slice(0, len(rows))
-        for name in ("_token_history", "_parents", "_token_log_probs"):
+        for name in ("_token_history", "_parent_history", "_token_log_probs"):
             history = getattr(self, name)
             history[done, kept] = history[done, index]
             setattr(self, name, history[:, kept])
@@ -217,7 +216,7 @@ class BeamState:
         lengths, beams = finished[..., 2].long(), finished[..., 3].long()
         longest = int(lengths.max())
         tokens = self._token_history[:longest, index].cpu()
-        parents = self._parents[:longest, index].cpu()
+        parents = self._parent_history[:longest, index].cpu()
         values = self._token_log_probs[:longest, index].cpu()
         path = torch.zeros(longest, *beams.shape, dtype=torch.int64)
         for t in reversed(range(longest)):  # backtracking: the beam of step t

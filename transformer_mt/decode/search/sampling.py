@@ -47,10 +47,11 @@ def sample(
 
     active = list(range(len(max_lengths)))
     tokens = torch.full((len(active), 1), bos, device=device)  # one beam: all start the same
+    parents = torch.zeros_like(tokens)
     for t in count():
         if not active:
             break
-        log_probs = model.step(tokens)
+        log_probs = model.step(tokens, parents)
         if prefixes is not None:
             force_prefixes(log_probs, prefixes, active, t)
         force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
@@ -64,12 +65,13 @@ def sample(
             for drawn, token, log_prob in zip(samples[i], ids, terms, strict=True):
                 if not is_finished(drawn):
                     drawn.append((token, log_prob))
-        if t == 0:
-            model.select(torch.zeros_like(tokens))
+        # Each continues itself; after the first step, the only beam that there was.
+        own = torch.arange(tokens.shape[1], device=device)
+        parents = own.expand_as(tokens) if t else torch.zeros_like(tokens)
         rows = remaining_rows([all(map(is_finished, samples[i])) for i in active])
         if rows and len(rows) < len(active):
             model.keep(rows)
-        active, tokens = [active[row] for row in rows], tokens[rows]
+        active, tokens, parents = [active[row] for row in rows], tokens[rows], parents[rows]
     return [[hypothesis(drawn) for drawn in row] for row in samples]
 
 

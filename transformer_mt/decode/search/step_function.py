@@ -13,14 +13,16 @@ from torch import Tensor
 class StepFunction(Protocol):
     """One decoding step of a model, with its incremental state."""
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """The newest token of each beam, [B, W] int64 → log-probabilities, [B, W, V] float32.
+    def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Log-probabilities of the next token of each beam.
 
-        The caller may overwrite the result. In the first step W may be 1.
+        Args:
+            tokens: [B, W] int64, the newest token of each beam. In the first step W may be 1.
+            parents: [B, W] int64, the beam of the step before that each beam continues.
+
+        Returns:
+            [B, W, V] float32, which the caller may overwrite.
         """
-
-    def select(self, beams: Tensor) -> None:
-        """Reorders the beams of each sentence; ``beams`` [B, W] int64 are their old indices."""
 
     def keep(self, sentences: Sequence[int]) -> None:
         """Reduces the batch to the given sentences, in this order."""

@@ -95,9 +95,9 @@ def test_finished_sentences_leave_the_batch_once_their_best_is_certain() -> None
     sizes = []
 
     class Counting(TableModel):
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
             sizes.append(sorted(self.sentences))
-            return super().step(tokens)
+            return super().step(tokens, parents)
 
     for beam_size in (1, 4):  # of the wider beam, a second translation would take more steps
         model = Counting(row, range(4))
@@ -117,9 +117,9 @@ def test_a_search_ends_once_as_many_as_its_beams_have_finished() -> None:
     steps = []
 
     class Counting(TableModel):
-        def step(self, tokens: Tensor) -> Tensor:
+        def step(self, tokens: Tensor, parents: Tensor) -> Tensor:
             steps.append(tokens)
-            return super().step(tokens)
+            return super().step(tokens, parents)
 
     (found,) = beam_search(
         Counting(row, [0]), [5], beam_size=2, alpha=1.0, bos=BOS, eos=EOS, nbest=2
