@@ -121,7 +121,7 @@ WITHOUT_TORCH = [
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
-    *("decode.engines.request", "decode.translator"),
+    *("decode.engines.request", "decode.lines.sentences", "decode.translator"),
     *("console", "distributed", "errors", "evaluation.metrics", "evaluation.source_metrics"),
     *("files", "hub_models", "jobs.evaluate", "jobs.translate"),
     *("kernels.hardware", "model_folder", "registries"),
@@ -130,7 +130,7 @@ WITHOUT_TORCH = [
 longer to load than they take to run, so they import it, and what else is slow, where it is used.
 All other modules import what they need at their top."""
 
-OPTIONAL = {"ctranslate2", "polib", "py3langid", "sentencex"}
+OPTIONAL = {"ctranslate2", "polib", "py3langid"}
 """Packages of extras, which are imported where they are used."""
 
 

@@ -1,12 +1,11 @@
 """Sentences of a line, and parts of a sentence that is longer than the model's input."""
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from functools import cache
+from itertools import pairwise
 
 import regex
-from sentencex import segment
 
 from transformer_mt.config.languages import ORDINAL_STOPS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
@@ -16,7 +15,7 @@ _EMOJI = "\u200d\u20e3\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"
 
 _BOUNDARY = regex.compile(
     r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.)+\p{L}{1,2}  # not of J. Smith, U.S., d.h.
-                          | Mr | Mrs | Ms | Mme | Dr | Prof | St | Ft | Hr | Fr | Nr | Sr | Jr )) \.
+                          | Mrs? | Ms | Mme | Dr | Prof | [SFM]t | Hr | Fr | Nr | Sr | Jr )) \.
           | \.{2,} | [!?…؟।۔]+ )
         [\p{Pf}\p{Pi}\p{Pe}"']* (?: \s* [EMOJI] )* \s+
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}] | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
@@ -32,8 +31,8 @@ _EDGES = regex.compile(
 )
 """A sentence, after marks of list items and emoji, and before emoji."""
 
-_SPACE = re.compile(r"\s")
-"""White space; sentencex 1.0.32 panics at a full stop after one that is not a plain space."""
+_WORD = regex.compile(r"""[^\s\p{Ps}\p{Pi}"']*+$""")
+"""The last word of a sentence."""
 
 
 def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
@@ -50,19 +49,25 @@ def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 
 
 def sentence_starts(text: str, language: str) -> list[int]:
-    """Positions at which the sentences of a text start; the first is 0.
+    """Positions at which the sentences of a text start; the first is 0."""
+    starts = [0]
+    for match in _BOUNDARY.finditer(text):
+        base = base_language(language)
+        word = _WORD.findall(text, max(0, match.start() - 20), match.start())[0]
+        is_ordinal = base in ORDINAL_STOPS and word[-1:].isdigit()
+        if not is_ordinal and word not in _abbreviations(base):
+            starts.append(match.end())
+    return starts
 
-    It takes both: sentencex knows abbreviations, ``_BOUNDARY`` numbers and words in lower case.
-    """
-    found = list(_BOUNDARY.finditer(text))
-    if found and base_language(language) in ORDINAL_STOPS:
-        found = [match for match in found if not text[match.start() - 1 : match.start()].isdigit()]
-    if not found:
-        return [0]
-    sentences = segment(base_language(language), _SPACE.sub(" ", text))
-    ends = set(accumulate(map(len, sentences)))
-    places = [match.span() for match in found]
-    return [0, *(end for start, end in places if not ends.isdisjoint(range(start + 1, end + 1)))]
+
+@cache
+def _abbreviations(language: str) -> frozenset[str]:
+    """Abbreviations after which a sentence goes on; of English for languages without a list."""
+    from sacremoses.corpus import NonbreakingPrefixes  # takes 0.3 s, and few lines need it
+
+    # Those with a mark count before a number only, and ``_BOUNDARY`` knows them.
+    words = [word for word in NonbreakingPrefixes().words(language) if "#" not in word]
+    return frozenset([*words, *map(str.capitalize, words)])
 
 
 def split_long(ids: list[int], max_tokens: int, tokenizer: Tokenizer) -> list[list[int]]:
