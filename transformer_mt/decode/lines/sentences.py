@@ -15,7 +15,7 @@ _EMOJI = "\u200d\u20e3\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"
 
 _BOUNDARY = regex.compile(
     r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.)+\p{L}{1,2}  # not of J. Smith, U.S., d.h.
-                          | Mrs? | Ms | Mme | Dr | Prof | [SFM]t | Hr | Fr | Nr | Sr | Jr )) \.
+                          | Mrs? | Ms | Mme | Dr | Prof | Sept | [SFM]t | [HFNSJ]r )) \.
           | \.{2,} | [!?…؟।۔]+ )
         [\p{Pf}\p{Pi}\p{Pe}"']* (?: \s* [EMOJI] )* \s+
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}] | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
