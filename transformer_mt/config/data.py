@@ -77,9 +77,10 @@ class DataConfig(Checked):
     """Test sources, scored once at the end. The list may be empty."""
     valid_pairs: int | None = number(None, at_least=1)
     """Take this many validation pairs out of the training sources, instead of ``valid``. They are
-    chosen at random, by a hash of each pair, from those that pass the filters. No training pair has
-    one of their sides; case, spaces and punctuation are ignored (``cleaning.drop_held_out`` is on).
-    The run folder has them as text, such as ``data/valid.en``."""
+    chosen at random, by a hash of each pair, from those that pass the filters and have different
+    sides. No training pair has one of their sides; case, spaces and punctuation are ignored
+    (``cleaning.drop_held_out`` is on). The run folder has them as text, such as
+    ``data/valid.en``."""
     test_pairs: int | None = number(None, at_least=1)
     """Take this many test pairs out of the training sources, instead of ``test``, as
     ``valid_pairs``."""

@@ -44,8 +44,8 @@ def sizes(data: DataConfig) -> dict[str, int]:
 def find_candidates(data: DataConfig) -> Sets:
     """Reads the training sources; returns the candidates of each set.
 
-    Candidates pass the filters of text, and have letters or digits on both sides: a side without
-    has no hash, by which to find it in the training text.
+    Candidates pass the filters of text, are no copies, and have letters or digits on both sides: a
+    side without has no hash, by which to find it in the training text.
     """
     of_source, done = cleaners(data, data.tags), 0
     first: dict[str, dict[int, Pair]] = {part: {} for part in sizes(data)}
@@ -75,7 +75,8 @@ def find_candidates(data: DataConfig) -> Sets:
 def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
     is_line = not any(character in side for character in _LOST_IN_FILES for side in pair)
     cleaned = cleaner.clean(pair)
-    return is_line and all(map(fold, cleaned.text)) and cleaned.dropped_by is None
+    src, tgt = map(fold, cleaned.text)
+    return is_line and src != tgt and "" not in (src, tgt) and cleaned.dropped_by is None
 
 
 def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
