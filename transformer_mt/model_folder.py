@@ -84,8 +84,7 @@ def read_config(folder: Path, kind: type[T]) -> T:
         )
     if "${" in repr(values):  # OmegaConf would read environment variables
         raise InputError(f"{path}: interpolations (${{…}}) are not allowed in a model folder")
-    names = [setting.name for setting in fields(cast(Any, kind))]
-    own = {name: values[name] for name in names if name in values}
+    own = {f.name: values[f.name] for f in fields(cast(Any, kind)) if f.name in values}
     try:
         return cast(T, OmegaConf.to_object(OmegaConf.merge(schema(kind), own)))
     except (OmegaConfBaseException, InputError) as error:

@@ -33,8 +33,8 @@ from transformer_mt import Translator, export
 from transformer_mt.config import ExportJob, TranslateJob
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.engines.converted_models import find_or_convert
-from transformer_mt.decode.engines.request import EngineRequest
 from transformer_mt.errors import InputError
 
 OURS = {

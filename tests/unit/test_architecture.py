@@ -121,7 +121,7 @@ WITHOUT_TORCH = [
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
-    *("decode.engines.request", "decode.lines.sentences", "decode.translator"),
+    *("decode.engine", "decode.lines.sentences", "decode.translator"),
     *("console", "distributed", "errors", "evaluation.metrics", "evaluation.source_metrics"),
     *("files", "hub_models", "jobs.evaluate", "jobs.translate"),
     *("kernels.hardware", "model_folder", "registries"),

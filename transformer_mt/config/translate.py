@@ -42,9 +42,8 @@ class SearchConfig(Checked):
 
     def for_job(self, job: object = None) -> "DecodeConfig":
         """The settings of a translation: these, overridden by those of a job that are not None."""
-        names = [key.name for key in fields(DecodeConfig)]
-        given = {name: value for name in names if (value := getattr(job, name, None)) is not None}
-        return DecodeConfig(**{**asdict(self), **given})
+        given = {field.name: getattr(job, field.name, None) for field in fields(DecodeConfig)}
+        return DecodeConfig(**asdict(self) | {k: v for k, v in given.items() if v is not None})
 
 
 @dataclass(kw_only=True, frozen=True)

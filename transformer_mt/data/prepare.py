@@ -163,9 +163,13 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         if not (missing or sizes):
             return given, {}
         settings = [tokenizer.checksum, missing]
-    of_text = [f.setting for f in FILTERS if f.setting and (f.side or f.both)]
-    of_lengths = ("max_tokens", "max_ratio") if sizes else ()
-    filters = {name: getattr(data.cleaning, name) for name in (*of_text, *of_lengths)}
+    filters = {
+        f.setting: getattr(data.cleaning, f.setting)
+        for f in FILTERS
+        if f.setting and (f.side or f.both)
+    }
+    if sizes:
+        filters |= {"max_tokens": data.cleaning.max_tokens, "max_ratio": data.cleaning.max_ratio}
     entry = cache_dir / f"tokenizer-{files.cache_key(_text(data), filters, settings, sizes)}"
 
     def build(to: Path) -> None:

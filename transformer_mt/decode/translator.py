@@ -13,8 +13,14 @@ from transformer_mt.data.subwords.tokenizer import EOS, UNK, Tokenizer, one_line
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.tags import add_tag, check_tag, split_tag
-from transformer_mt.decode.engine import Engine, Hypothesis, length_penalty
-from transformer_mt.decode.engines.request import EngineRequest, open_engine, torch_compute_type
+from transformer_mt.decode.engine import (
+    Engine,
+    EngineRequest,
+    Hypothesis,
+    length_penalty,
+    open_engine,
+    torch_compute_type,
+)
 from transformer_mt.decode.lines.alignment import Link, align_words, same_words, word_indices
 from transformer_mt.decode.lines.letter_case import recased, usual_case
 from transformer_mt.decode.lines.sentences import segments, split_long

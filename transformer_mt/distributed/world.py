@@ -163,10 +163,8 @@ def join(device: torch.device) -> Iterator[World]:
     Raises:
         InputError: There is no GPU for this rank, or torchrun cannot restart the ranks.
     """
-    if device.type == "cpu":
-        hardware.keep_freed_memory()
     default_threads = torch.get_num_threads()
-    hardware.limit_threads(int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    hardware.set_up(device.type, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     try:
         if (ranks := int(os.environ.get("WORLD_SIZE", 1))) == 1:
             yield World(device)

@@ -18,7 +18,7 @@ from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
-from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import (
@@ -59,7 +59,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
         comet_command()
     request = translator = None
     if job.model is not None:
-        request = EngineRequest(job, ["metrics=[ppl]"] if "ppl" in asked else [])
+        request = EngineRequest(job)
         translator = Translator.open(request)
     settings = _score_settings(job, request)
     test = test or _test_set(job, request, translator)

@@ -14,7 +14,7 @@ from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
 from transformer_mt.data.text.lines import COMPRESSED, read_lines
 from transformer_mt.data.text.tags import UNTAGGED, check_tag, tag_names, untagged
-from transformer_mt.decode.engines.request import EngineRequest
+from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Document, LineTranslator, Translation
@@ -77,13 +77,8 @@ class LineProcessor:
                 "the file afterwards"
             )
         aligned = "prefix" if job.prefix else "score" if job.score else None
-        needs = [key for key in ("prefix", "score", "alignment") if getattr(job, key)]
-        # Markup is placed by word alignment.
-        needs += [f"markup={job.markup}"] * (job.markup != "text")
-        needs += [] if document is None else [f"format={job.document_format}"]
         self._job = job
-        token_scores = job.format == "jsonl"
-        self._request = request = EngineRequest(job, needs, token_scores=token_scores)
+        self._request = request = EngineRequest(job)
         if job.output is not None:
             inputs = [(key, getattr(job, key)) for key in ("input", "prefix", "score")]
             check_output("output", job.output, inputs)

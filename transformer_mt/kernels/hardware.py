@@ -99,8 +99,20 @@ def num_threads(processes: int = 1) -> int:
     return max(1, min(torch.get_num_threads(), available_cores()) // processes)
 
 
-def limit_threads(processes: int = 1) -> None:
-    """Limits PyTorch to ``num_threads``, unless ``OMP_NUM_THREADS`` sets another number."""
+def set_up(device_type: str, processes: int = 1) -> None:
+    """Sets the number of threads of this process and, for computing on a CPU, its allocator.
+
+    PyTorch gets ``num_threads``, unless ``OMP_NUM_THREADS`` sets another number. On a CPU, glibc
+    keeps large freed blocks for reuse: each update frees and allocates the same tensors, and the
+    kernel clears each new page on first access, so that a 32 MB product takes 52 ms in new memory
+    and 6 ms in reused memory. Other allocators, such as jemalloc, ignore this.
+    """
+    if device_type == "cpu":
+        m_trim_threshold, m_mmap_max = -1, -4
+        with suppress(OSError):  # not glibc
+            glibc = ctypes.CDLL("libc.so.6")
+            glibc.mallopt(m_mmap_max, 0)  # large blocks are in the heap, too
+            glibc.mallopt(m_trim_threshold, -1)  # never
     if "OMP_NUM_THREADS" not in os.environ:
         import torch
 
@@ -122,20 +134,6 @@ def background_thread(name: str) -> ThreadPoolExecutor:
     executor.submit(torch.set_num_threads, 1).result()
     torch.set_num_threads(threads)  # the default of threads that start later
     return executor
-
-
-def keep_freed_memory() -> None:
-    """Makes glibc keep large freed blocks for reuse.
-
-    Each update frees and allocates the same tensors, and the kernel clears each new page on first
-    access: a 32 MB product takes 52 ms in new memory and 6 ms in reused memory. Other allocators,
-    such as jemalloc, ignore this.
-    """
-    m_trim_threshold, m_mmap_max = -1, -4
-    with suppress(OSError):  # not glibc
-        glibc = ctypes.CDLL("libc.so.6")
-        glibc.mallopt(m_mmap_max, 0)  # large blocks are in the heap, too
-        glibc.mallopt(m_trim_threshold, -1)  # never
 
 
 def release_freed_memory() -> None:

@@ -151,18 +151,6 @@ def _has_compiler() -> bool:
     return bool(compiler and shutil.which(compiler)) and Path(include, "Python.h").exists()
 
 
-def agreed_max_tokens(job: TrainJob, vocab_size: int, compiled: bool, world: World) -> int:
-    """Maximum tokens of either side in one forward pass, the same on all ranks.
-
-    It is what the smallest GPU can hold. Ranks that split an update into parts of different sizes
-    would train on some of its pairs twice, and on others never.
-    """
-    max_tokens = job.train.max_tokens_per_device or default_max_tokens(
-        job.model, world.device, vocab_size if compiled else None
-    )
-    return min(world.gather(max_tokens))
-
-
 def default_max_tokens(
     model: ModelConfig, device: torch.device, compiled_vocab: int | None = None
 ) -> int:

@@ -22,9 +22,6 @@ from transformer_mt.errors import InputError
 from transformer_mt.protocols import TrackedRun, Tracker
 from transformer_mt.registries import TRACKERS
 
-_LITERAL = {ord(sign): f"&#{ord(sign)};" for sign in punctuation}
-"""For ``str.translate``: Markdown then renders the text as it is, also in a table."""
-
 log = logging.getLogger(__name__)
 
 
@@ -98,7 +95,9 @@ class TensorBoardTracker:
 
     def log_samples(self, step: int, table: list[list[str]]) -> None:
         """Adds a table, of column names and rows of text."""
-        names, *rows = [" | ".join(cell.translate(_LITERAL) for cell in row) for row in table]
+        # Markdown then renders the text as it is, also in a table.
+        literal = {ord(sign): f"&#{ord(sign)};" for sign in punctuation}
+        names, *rows = [" | ".join(cell.translate(literal) for cell in row) for row in table]
         lines = [names, "--- | --- | ---", *rows]
         self._writer.add_text("valid/translations", "\n".join(f"| {x} |" for x in lines), step)
 

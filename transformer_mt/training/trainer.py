@@ -27,8 +27,8 @@ from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.optimizer import Schedule
 from transformer_mt.training.progress import StoppingCriteria, is_better
 from transformer_mt.training.setup import (
-    agreed_max_tokens,
     agreed_precision,
+    default_max_tokens,
     final_model,
     initial_model,
 )
@@ -86,7 +86,12 @@ class Trainer:
             job, data.tokenizer, data.train.sample, device, resuming=self.checkpoints.is_resuming
         )
         self.precision, compiled = agreed_precision(job, world)
-        self._max_tokens = agreed_max_tokens(job, self.model.vocab_size, compiled, world)
+        max_tokens = config.max_tokens_per_device or default_max_tokens(
+            job.model, device, self.model.vocab_size if compiled else None
+        )
+        # What the smallest GPU holds: ranks that split an update into parts of different sizes
+        # would train on some of its pairs twice, and on others never.
+        self._max_tokens = min(world.gather(max_tokens))
         self.batches = BatchIterator(job, data.train, self._max_tokens, compiled, world)
         if shape := self.batches.buffer_shape:
             # Once: a table of positions of another size would recompile the step.

@@ -86,7 +86,7 @@ def resident_mb():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096 / 1e6
 
-hardware.keep_freed_memory()
+hardware.set_up("cpu")
 before = resident_mb()
 blocks = [b"x" * 1_000_000 for _ in range(100)]
 blocks = blocks[-1:]  # the last block keeps the top of the heap

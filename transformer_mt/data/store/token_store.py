@@ -63,9 +63,7 @@ class Side:
     @property
     def lengths(self) -> Lengths:
         """[pairs] int32 number of tokens of each sequence, computed at every access."""
-        lengths = np.empty(len(self), np.int32)
-        np.subtract(self.offsets[1:], self.offsets[:-1], out=lengths)
-        return lengths
+        return np.diff(self.offsets).astype(np.int32)
 
     @classmethod
     def from_lengths(cls, tokens: npt.NDArray[Any], lengths: Lengths) -> Self:

@@ -28,8 +28,10 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 
 BREAKS = "\t\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"
 """Tabs and line breaks of any script; they count as spaces."""
-_RANGES = (0x2000, 0x2010), (0x202A, 0x2030), (0x205F, 0x2070)
-_MARKS = [*"\xa0\xad\u061c\u1680\u180e\u3000\ufeff", *(chr(c) for r in _RANGES for c in range(*r))]
+_MARKS = [
+    *"\xa0\xad\u061c\u1680\u180e\u3000\ufeff",
+    *map(chr, [*range(0x2000, 0x2010), *range(0x202A, 0x2030), *range(0x205F, 0x2070)]),
+]
 """No-break and other spaces, and characters of no width: soft hyphens, joiners, direction marks and
 byte order marks. Editors, web pages and joined files leave them in text, unseen."""
 _BREAKS_TO_SPACES = str.maketrans(dict.fromkeys(BREAKS, " "))

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from transformer_mt import files, run_layout
 from transformer_mt.config import TrainJob
-from transformer_mt.decode.engine import UnavailableError
+from transformer_mt.decode.engine import EngineRequest, UnavailableError, torch_compute_type
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 from transformer_mt.model_folder import ModelFolder
 
 log = logging.getLogger(__name__)

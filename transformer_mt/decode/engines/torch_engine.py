@@ -18,11 +18,12 @@ from transformer_mt.decode.engine import (
     BATCH_TOKENS,
     NAN_MESSAGE,
     Engine,
+    EngineRequest,
     Hypothesis,
     max_output_tokens,
     max_tokens,
+    torch_compute_type,
 )
-from transformer_mt.decode.engines.request import EngineRequest, torch_compute_type
 from transformer_mt.decode.search.beam_search import beam_search
 from transformer_mt.decode.search.sampling import sample
 from transformer_mt.errors import InputError, is_out_of_memory
@@ -249,9 +250,7 @@ def build(request: EngineRequest) -> TorchEngine:
         )
     if compute_type == "float16" and request.device == "cpu":
         raise InputError("compute_type=float16 needs a GPU: set compute_type=float32 or bfloat16")
-    if request.device == "cpu":
-        hardware.keep_freed_memory()
-        hardware.limit_threads()
+    hardware.set_up(request.device)
     models = [folder.load_model().to(request.device) for folder in request.folders]
     compute_type = torch_compute_type(compute_type, request.device)
     return TorchEngine(models, request.config, compute_type)

@@ -5,7 +5,6 @@ Shapes: B sentences, W beams, V vocabulary, N = nbest, T = maximum number of ste
 
 import math
 from collections.abc import Sequence
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -59,9 +58,7 @@ def beam_search(
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
     tokens, parents = state.tokens[:, :1], state.parents[:, :1]  # at first all beams are the same
-    for t in count():
-        if not active:
-            break
+    for t in range(max(max_lengths) + 1):
         log_probs = model.step(tokens, parents)
         if prefixes is not None:
             force_prefixes(log_probs, prefixes, active, t)
@@ -73,11 +70,12 @@ def beam_search(
             done_rows = [row for row, is_done in enumerate(done) if is_done]
             for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
                 results[active[row]] = hypotheses
+            if all(done):
+                break
             rows = remaining_rows(done)
             active = [active[row] for row in rows]
-            if active:
-                model.keep(rows)
-                state.keep(rows)
+            model.keep(rows)
+            state.keep(rows)
         tokens, parents = state.tokens, state.parents
     return results
 

@@ -17,10 +17,10 @@ from support.paths import ROOT
 
 from transformer_mt import model_folder, run_layout
 from transformer_mt.config import ModelConfig, TranslateJob
+from transformer_mt.decode import engine as engine_module
+from transformer_mt.decode.engine import EngineRequest, open_engine
 from transformer_mt.decode.engines import converted_models
-from transformer_mt.decode.engines import request as request_module
 from transformer_mt.decode.engines import torch_engine as torch_engine_module
-from transformer_mt.decode.engines.request import EngineRequest, open_engine
 from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
@@ -57,11 +57,10 @@ def choose(
         model: ModelConfig = JOB.model,
         **settings: Any,
     ) -> tuple[str, list[str]]:
-        given = {key: settings.pop(key) for key in settings.keys() & {"needs", "token_scores"}}
         model_folder.write_config(tmp_path, replace(JOB, model=model))
         settings |= {"model": str(tmp_path), "engine": engine, "compute_type": compute_type}
-        monkeypatch.setattr(request_module, "_pick_device", lambda _: device)
-        request = EngineRequest(TranslateJob(**settings), **given)
+        monkeypatch.setattr(engine_module, "_pick_device", lambda _: device)
+        request = EngineRequest(TranslateJob(**settings))
         caplog.clear()
         opened = open_engine(request)
         return f"{opened.name} {opened.compute_type}", caplog.messages
@@ -132,7 +131,7 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
         ("sampling", {"sampling": True}),
         ("ensemble", {"ensemble": [str(tmp_path)]}),
         ("max_source_tokens=2048", {"max_source_tokens": 2048}),
-        ("alignment", {"needs": ["alignment"]}),
+        ("alignment", {"alignment": True, "format": "jsonl"}),
         (r"model\.d_k=5", {"model": replace(JOB.model, d_k=5)}),
     ):
         assert choose(**settings)[0] == "torch float32"
@@ -144,19 +143,19 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
 
 def test_log_probabilities_of_tokens_are_pytorch_s(choose: Any) -> None:
     """They choose it unless something else was asked for."""
-    assert choose(token_scores=True)[0] == "torch float32"
-    assert choose(compute_type="fast", token_scores=True)[0] == "ct2 int8"
-    assert choose("ctranslate2", token_scores=True)[0] == "ct2 float32"
+    assert choose(format="jsonl")[0] == "torch float32"
+    assert choose(compute_type="fast", format="jsonl")[0] == "ct2 int8"
+    assert choose("ctranslate2", format="jsonl")[0] == "ct2 float32"
 
 
 def test_without_ctranslate2(choose: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(engine_module, "find_spec", lambda _: None)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert choose() == ("torch float32", [])
     assert choose(compute_type="fast")[0] == "torch float32"
     with pytest.raises(InputError, match="pip install"):
         choose("ctranslate2")
-    monkeypatch.setattr(request_module, "find_spec", lambda _: object())  # a broken installation
+    monkeypatch.setattr(engine_module, "find_spec", lambda _: object())  # a broken installation
     chosen, (message,) = choose()
     assert chosen == "torch float32"
     assert message.endswith("; using engine=torch")
