@@ -234,6 +234,16 @@ def output(path: Path) -> Iterator[Path]:
         yield temporary
 
 
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+"""Suffixes of the compressed files that are decompressed while they are read."""
+
+
+def ending(path: str) -> str:
+    """The suffix of a file in lower case, without that of a compression: ``.po`` of ``a.po.gz``."""
+    name = Path(path)
+    return (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix.lower()
+
+
 def is_stream(path: Path) -> bool:
     """Whether the path is a pipe or a device such as /dev/null, which must not be replaced."""
     return path.exists() and not path.is_file()

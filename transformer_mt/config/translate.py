@@ -1,11 +1,10 @@
 """Settings of mt-translate, and of search: those that a model folder records, and all others."""
 
-import re
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.errors import UsageError
+from transformer_mt.files import ending
 from transformer_mt.registries import DOCUMENT_ENDINGS, DOCUMENT_FORMATS, ENGINES
 
 COMPUTE_TYPES = ("auto", "fast", "float32", "bfloat16", "int8", "float16")
@@ -173,6 +172,5 @@ class TranslateJob(Checked):
     def document_format(self) -> str | None:
         """Format of the document (``DOCUMENT_FORMATS``); None if lines are translated."""
         if self.format == "auto":
-            name = re.sub(r"\.(gz|xz|bz2|zst)$", "", self.input or "")  # data.text.lines.COMPRESSED
-            return DOCUMENT_ENDINGS.get(Path(name).suffix.lower())
+            return DOCUMENT_ENDINGS.get(ending(self.input or ""))
         return self.format if self.format in DOCUMENT_FORMATS else None

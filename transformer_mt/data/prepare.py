@@ -55,7 +55,7 @@ _HELD_OUT = "held_out.json"
 
 _TEXT_VERSION = 5
 """Version of the reading and cleaning of text; it is part of the cache keys."""
-_NOISE_VERSION = 4
+_NOISE_VERSION = 5
 """Version of ``data.augment``; it is part of the cache keys of what has noise."""
 
 _VOCABULARY_PAIRS = 1_000_000

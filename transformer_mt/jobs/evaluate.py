@@ -96,9 +96,10 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
 def _hypotheses(path: str) -> list[str]:
     """The translations in a file, one a line; of JSON lines of ``mt-translate``, the best ones."""
     lines = list(read_lines(path))
-    if not path.endswith(".jsonl"):
+    if files.ending(path) != ".jsonl":
         return lines
-    with files.reading(path, KeyError, remedy="it must be of mt-translate format=jsonl") as place:
+    remedy = "it must be of mt-translate format=jsonl"
+    with files.reading(path, LookupError, TypeError, remedy=remedy) as place:
         return [
             json.loads(line)["translations"][0]["text"] for place.line, line in enumerate(lines, 1)
         ]

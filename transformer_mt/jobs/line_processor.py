@@ -12,7 +12,7 @@ from typing import Any
 
 from transformer_mt import __version__, files
 from transformer_mt.config import TranslateJob
-from transformer_mt.data.text.lines import COMPRESSED, read_lines
+from transformer_mt.data.text.lines import read_lines
 from transformer_mt.data.text.tags import UNTAGGED, check_tag, tag_names, untagged
 from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.translator import Translator
@@ -71,7 +71,7 @@ class LineProcessor:
     """
 
     def __init__(self, job: TranslateJob, document: Document | None = None):
-        if job.output is not None and (suffix := Path(job.output).suffix) in COMPRESSED:
+        if job.output is not None and (suffix := Path(job.output).suffix) in files.COMPRESSED:
             raise InputError(
                 f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
                 "the file afterwards"

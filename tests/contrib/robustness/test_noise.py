@@ -72,7 +72,7 @@ def test_case(text: str, upper: str, title: str) -> None:
 
 
 def test_capitals_of_the_target_are_those_of_the_source() -> None:
-    assert add(upper_case, "猫が好き。", "a cat.") == ("猫が好き。", "a cat.")
+    assert add(upper_case, "猫 like。", "a cat.") == ("猫 like。", "a cat.")
     assert add(upper_case, "a cat.", "猫が好き。") == ("A CAT.", "猫が好き。")
 
 

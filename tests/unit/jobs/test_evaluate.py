@@ -1,5 +1,6 @@
 """mt-eval of models and of files: the scores, one-line errors, and no input is overwritten."""
 
+import gzip
 import json
 import math
 import sys
@@ -218,8 +219,8 @@ def test_one_system(settings: dict[str, Any], names: list[str], scores: Json) ->
 
 def test_the_best_translations_of_json_lines_are_scored(folder: Path, scores: Json) -> None:
     rows = [{"translations": [{"text": text}, {"text": "other"}]} for text in GOOD]
-    write_lines(folder / "nbest.jsonl", map(json.dumps, rows))
-    found, text = (scores(**{**ONE, "hypotheses": [name]})[0] for name in ("nbest.jsonl", "good"))
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    found, text = (scores(**{**ONE, "hypotheses": [name]})[0] for name in ("a.jsonl.gz", "good"))
     assert found == text
 
 
@@ -261,12 +262,18 @@ def test_suspicious_lines_are_reported(folder: Path, scores: Json) -> None:
         ({"hypotheses": ["empty"], "references": ["empty"]}, "no lines in empty"),
         ({"hypotheses": ["latin"]}, "latin, line 1 is not valid UTF-8"),
         ({"hypotheses": ["text.jsonl"]}, "text.jsonl, line 1 is damaged: Expecting value"),
+        ({"hypotheses": ["3.jsonl"]}, "3.jsonl, line 1 is damaged: 'int' object is not"),
     ],
 )
 def test_files_that_do_not_fit_are_named(
     settings: dict[str, Any], message: str, folder: Path, error: Error
 ) -> None:
-    for name, lines in (("short", GOOD[:3]), ("empty", []), ("text.jsonl", GOOD)):
+    for name, lines in (
+        ("short", GOOD[:3]),
+        ("empty", []),
+        ("text.jsonl", GOOD),
+        ("3.jsonl", ["3"]),
+    ):
         write_lines(folder / name, lines)
     (folder / "latin").write_bytes("Männer\n".encode("latin1"))
     assert error(**{**ONE, **settings}).startswith(message)

@@ -85,14 +85,14 @@ class MarkupTranslator:
 
     Args:
         translator: Translates the text.
-        unplaced: Collects what could not be placed in the best translations.
+        unplaced: Collects what could not be placed in the best translations, if it is given.
 
     Raises:
         InputError: The normalisation changes the words of a line.
     """
 
     def __init__(self, translator: Translator, unplaced: list[Unplaced] | None = None):
-        self._unplaced = [] if unplaced is None else unplaced
+        self._unplaced = unplaced
         self._has_warned = False
         tokenizer = translator.tokenizer
         self._translator = translator
@@ -133,7 +133,7 @@ class MarkupTranslator:
                 unplaced = list[str]()
                 links = translation.alignment or []
                 text = restore_markup(source, translation.text, links, unplaced)
-                if not results[i]:  # the best one
+                if not results[i] and self._unplaced is not None:  # the best one
                     self._unplaced += [Unplaced(markup, lines[i]) for markup in unplaced]
                 results[i].append(replace(translation, text=text, alignment=None))
         return [results[i] for i in range(len(lines))]

@@ -28,9 +28,10 @@ _OPENING = re.compile(r'(?<![^\s([{])"(?=\S)')
 
 
 def upper_case(pair: Pair, _: np.random.Generator) -> Pair:
-    """Both sides in capitals; neither if the source stays the same, as in a script without case."""
+    """Both sides in capitals; neither if the source stays the same, or has letters without case."""
     src, tgt = (text.upper() for text in pair)
-    return pair if src == pair.src else Pair(src, tgt)
+    has_case = all(letter.upper() != letter.lower() for letter in filter(str.isalpha, src))
+    return Pair(src, tgt) if has_case and src != pair.src else pair
 
 
 def title_case(pair: Pair, _: np.random.Generator) -> Pair:

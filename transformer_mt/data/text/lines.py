@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from transformer_mt.errors import InputError
-from transformer_mt.files import expand_user, reading
+from transformer_mt.files import COMPRESSED, expand_user, reading
 
 _OPENERS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
-COMPRESSED = (*_OPENERS, ".zst")
-"""Suffixes of the compressed files that are decompressed while they are read."""
 
 _DAMAGE = (zlib.error, lzma.LZMAError)
 """What reading a damaged compressed file raises, besides what every reader may."""

@@ -20,7 +20,8 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
 _LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
 _CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
-_SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_]")
+_CASELESS = regex.compile(r"(?![ªº])\p{Lo}")
+_SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_](?![\w.-]*[@/=:]\S)")
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
@@ -34,8 +35,11 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
     text, a word that is a single piece in either form gets a capital if that form has a lower id
     (within sentences: less than half of it), and is in lower case otherwise; all other words stay.
-    Unless the text is in lower case, sentences of several words start with a capital.
+    Sentences of several words start with a capital, but the first one of a text in lower case does
+    not. Text with letters of a script that has no case stays as it is.
     """
+    if _CASELESS.search(text):
+        return text
     starts = {match.end() - 1 for match in _SENTENCE_START.finditer(text)}
 
     def best_known(match: re.Match[str]) -> str:
@@ -52,6 +56,9 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         margin = 1 if match.start() in starts else _MARGIN
         return match[0].capitalize() if capital * margin < lower else match[0].lower()
 
+    def with_capital(match: re.Match[str]) -> str:
+        return match[0] if text.islower() and match.start() == 0 else match[0].title()
+
     def without_emphasis(match: re.Match[str]) -> str:
         best = best_known(match)
         ids, given = tokenizer.encode(best), tokenizer.encode(match[0])
@@ -67,7 +74,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         if not text.islower() and (not _is_title(text) or base_language(lang) in CAPITAL_NOUNS):
             return text
         usual = _LETTERS.sub(better_known, text)
-    return usual if text.islower() else _SENTENCE_START.sub(lambda match: match[0].upper(), usual)
+    return _SENTENCE_START.sub(with_capital, usual)
 
 
 def _is_title(text: str) -> bool:
@@ -83,4 +90,4 @@ def recased(text: str, translation: str) -> str:
     """The translation in the case of its text: in capitals, or with a capital first for a title."""
     if text.isupper():
         return translation.upper()
-    return translation if text[:1].islower() else translation[:1].upper() + translation[1:]
+    return translation if text[:1].islower() else translation[:1].title() + translation[1:]

@@ -11,13 +11,14 @@ from transformer_mt.config.languages import ORDINAL_STOPS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.decode.lines.alignment import WORD_START
 
-_EMOJI = "\u200d\u20e3\u2600-\u27bf\u2b00-\u2bff\ufe0f\U0001f000-\U0001faff"
+_JOINERS = "\u200d\u20e3\ufe0f"
+_EMOJI = f"{_JOINERS}\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 
 _BOUNDARY = regex.compile(
-    r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.)+\p{L}{1,2}  # not of J. Smith, U.S., d.h.
+    r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # not of J. Smith, U.S., d.h.
                           | Mrs? | Ms | Mme | Dr | Prof | Sept | [SFM]t | [HFNSJ]r )) \.
-          | \.{2,} | [!?…؟।۔]+ )
-        [\p{Pf}\p{Pi}\p{Pe}"']* (?: \s* [EMOJI] )* \s+
+          | (?<!\.) \.{2,}+ | (?<![!?…؟।۔]) [!?…؟।۔]++ )
+        [\p{Pf}\p{Pi}\p{Pe}"']*+ (?: \s* [EMOJI] )*+ \s++
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}] | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
       | [。！？]+ [\p{Pf}\p{Pe}]* (?=.)""".replace("EMOJI", _EMOJI),
     regex.VERBOSE | regex.DOTALL,
@@ -26,7 +27,7 @@ _BOUNDARY = regex.compile(
 
 _EDGES = regex.compile(
     r"""\s* (?: (?: [-–—*•·‣◦●○▪►>\#]+ | \(?(?:\d{1,3}|[a-z])\) ) \s+ | [EMOJI]+ \s* )*
-        ((?>.*[^EMOJI\s])?) .*""".replace("EMOJI", _EMOJI),
+        ((?>.*[^EMOJI\s][JOINERS]*)?) .*""".replace("EMOJI", _EMOJI).replace("JOINERS", _JOINERS),
     regex.VERBOSE | regex.DOTALL,
 )
 """A sentence, after marks of list items and emoji, and before emoji."""

@@ -34,7 +34,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         ("Fox Over Foxbarn: Red USA’s Barns", "Fox over Foxbarn: red USA’s Barns"),
         ("Red OVer Fox Barn", "Red OVer fox barn"),
         # In lower case, words get a capital if it is usual, but not in addresses.
-        ("a fox jumps. übermut sleeps", "a fox jumps. Übermut sleeps"),
+        ("a fox jumps. the dog! http://fox. a", "a fox jumps. The dog! http://fox. A"),
+        ("a fox and übermut", "a fox and Übermut"),
         ("%übermut {übermut} übermut@übermut.de übermut.py übermut= http://übermut", None),
         # Words in capitals between others: known ones of three letters or more, no abbreviations.
         ("A DOG sleeps. QUICK red USA BBVA.", "A dog sleeps. Quick red USA BBVA."),
@@ -48,7 +49,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
         ("A B C", None),
         ("I", None),
         ("3,5 – 7", None),
-        ("犬が寝ている。", None),
+        ("犬が FOX 寝ている。", None),
         ("", None),
     ],
 )

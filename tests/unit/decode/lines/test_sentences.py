@@ -53,6 +53,7 @@ def test_sentences(language: str) -> None:
         ("I love you 😀", ["I love you"]),
         ("👍🏽 Great! 😀 He came. 👨\u200d👩\u200d👧❤\ufe0f", ["Great!", "He came."]),
         ("- Yes! 2) Certainly! (a) ok.", ["Yes!", "Certainly! (a) ok."]),
+        ("Step 5️⃣ and 7️⃣ ❤️", ["Step 5️⃣ and 7️⃣"]),
         ("  • > ## Title ✅Done", ["Title ✅Done"]),
         ("✅Done! C# costs -5 €, or 20 °C.", ["Done!", "C# costs -5 €, or 20 °C."]),
         ("😀", []),
