@@ -101,8 +101,8 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
         if len(chosen[part]) < size:
             raise InputError(
                 f"data.{part}_pairs={size}: data.train has only {len(chosen[part]):,} suitable "
-                f"pairs among the {len(candidates[part]):,} drawn: set fewer, or change "
-                "data.cleaning"
+                f"pairs among the {len(candidates[part]):,} drawn: set fewer, or raise "
+                "data.cleaning.max_tokens and max_ratio, which refuse the others"
             )
     return chosen
 

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 _HELD_OUT = "held_out.json"
 """Name of the held-out pairs in the folder of the vocabulary."""
 
-_TEXT_VERSION = 5
+_TEXT_VERSION = 6
 """Version of the reading and cleaning of text; it is part of the cache keys."""
 _NOISE_VERSION = 5
 """Version of ``data.augment``; it is part of the cache keys of what has noise."""
@@ -201,10 +201,9 @@ def _corpus(
     entry = cache_dir / f"corpus-{files.cache_key(_text(data), FORMAT, settings)}"
 
     def build(to: Path) -> None:
-        sources = [*local_sources(data.train, data, cache_dir), *phrases]
         log.info("encoding the training data")
-        local = replace(data, train=sources, weights=[])
-        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed), to)
+        local = replace(data, train=local_sources(data.train, data, cache_dir))
+        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed, phrases), to)
 
     files.build_once(entry, build)
     return entry
@@ -232,8 +231,8 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
             translated = [pair for pair in clean if pair.src != pair.tgt]
             phrases = resolve_name(PHRASE_PAIRS)(translated)
             log.info("found %s pairs of phrases", f"{len(phrases):,}")
-            for side, lines in zip(("src", "tgt"), zip(*phrases, strict=True), strict=False):
-                content = "".join(f"{one_line(line)}\n" for line in lines)
+            for index, side in enumerate(("src", "tgt")):
+                content = "".join(f"{one_line(pair[index])}\n" for pair in phrases)
                 (to / f"{number}.{side}").write_text(content, encoding="utf-8", newline="\n")
 
     files.build_once(entry, build)
@@ -243,7 +242,7 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
         )
         for i, (tag, src, tgt) in enumerate(alike)
     ]
-    return [source for source in sources if source.paths["src"].exists()]
+    return [source for source in sources if source.paths["src"].stat().st_size]
 
 
 def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:

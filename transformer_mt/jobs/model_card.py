@@ -61,7 +61,7 @@ def write_model_card(
     """
     run_dir = Path(job.run_dir)
     path = run_dir / run_layout.MODEL_CARD
-    if path.exists() and MARKER not in path.read_text(encoding="utf-8"):
+    if path.exists() and MARKER.encode() not in path.read_bytes():
         log.info("%s has been edited and is kept", path)
         return
     image: bytes | None = resolve_name(CURVES)(read_records(run_dir))

@@ -1,5 +1,6 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
+import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,10 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
     if (run_dir / run_layout.CONFIG).exists():
         recorded = model_folder.read_config(run_dir, TrainJob)
         start = recorded.train.init_from or ""
-        is_remote = reference.startswith(hub_models.PREFIX)
-        if start == reference or (is_remote and start.rpartition("@")[0] == reference):
+        repository = hub_models.repository(reference)
+        is_commit = re.search("@[0-9a-f]{40}$", reference)  # a branch may have moved since
+        pinned = repository is not None and hub_models.repository(start) == repository
+        if start == reference or (pinned and not is_commit):
             path = job.tokenizer.path or recorded.tokenizer.path
             job = replace(job, train=replace(job.train, init_from=start))
             return _adopt(job, recorded, replace(job.tokenizer, path=path))

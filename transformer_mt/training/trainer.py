@@ -153,12 +153,13 @@ class Trainer:
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
         state, criteria = self.state, self.criteria
+        self._accounted = time.perf_counter()
         if state.step == 0 and self._world.device.type == "cuda" and not self.batches.buffer_shape:
             self._probe_memory()
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
-        self._accounted, stop_requested = time.perf_counter(), False
+        stop_requested = False
         while not (stop_requested or criteria.stops(state)):
             interval = criteria.interval(state)
             self._step(batches)
@@ -199,10 +200,14 @@ class Trainer:
         self._targets += num_targets
         self._data_seconds += waited
         self._monitor.bar.update(1)
+        self._add_time()
+
+    def _add_time(self) -> None:
+        """Adds the time since the last call to that of the run, the main rank's on all ranks."""
         now = time.perf_counter()
         self.state.seconds += now - self._accounted
         self._accounted = now
-        if self.criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
+        if self.criteria.max_seconds < math.inf:
             self.state.seconds = self._world.broadcast_object(self.state.seconds)
 
     def _probe_memory(self) -> None:
@@ -268,6 +273,7 @@ class Trainer:
         self.model.train()
         self.state.record_validation(result.metrics, self._job.train.best_by)
         self._monitor.log_validation(self.state.step, result)
+        self._add_time()
         self.checkpoints.record_validation(self.state)  # last: otherwise it is repeated
 
     def _validate_final(self, model: Transformer, signals: Signals) -> None:

@@ -56,6 +56,7 @@ def test_a_corpus_gets_phrases_of_its_sentences_unless_they_are_held_out(tmp_pat
     sources = [first, replace(second, tag="<2de>")]
     job = prepare_job(tmp_path, sources, 400, **more)
     prepared = prepare(job)
+    assert (prepared.report["total"], prepared.report["kept"]) == (3012, 3003)  # of sentences
     phrases = training_text(prepared)[3003:]
     assert {("book", "Buch"), ("in the garden", "im Garten")} <= set(phrases)
     assert "garden" not in dict(phrases)

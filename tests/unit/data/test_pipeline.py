@@ -194,8 +194,8 @@ import pickle, sys, time
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.store import encode
 encode.CHUNK_PAIRS = {CHUNK}
-def slowly(data, action, read=encode.read_chunks):
-    for chunk in read(data, action):
+def slowly(*arguments, read=encode.read_chunks):
+    for chunk in read(*arguments):
         time.sleep(0.1 * (chunk.first_row > 1))
         yield chunk
 encode.read_chunks = slowly

@@ -88,6 +88,8 @@ class HtmlDocument(MarkupDocument):
             elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
                 start = pieces.pop().start
             pieces.append(Piece(kind, start, len(self.parts), token.name))
+            if (kind, token.name) in (("closing", "sub"), ("closing", "sup")):
+                _join_note(pieces, self.parts)
         self.add_unit(pieces)
 
     def _add_start_tag(self, tag: Token, tgt_lang: str) -> None:
@@ -104,6 +106,16 @@ class HtmlDocument(MarkupDocument):
                 continue
             end = match.end(value)
         self.parts.append(tag.raw[end:])
+
+
+def _join_note(pieces: list[Piece], parts: Sequence[str]) -> None:
+    """Makes the last element one piece, unless it has letters: a footnote, the ² of ``m²``."""
+    for i in reversed(range(len(pieces))):
+        if pieces[i].kind == "text" and any(map(str.isalpha, unescape(parts[pieces[i].start]))):
+            return
+        if pieces[i].kind == "opening" and pieces[i].name == pieces[-1].name:
+            pieces[i:] = [Piece("alone", pieces[i].start, pieces[-1].end)]
+            return
 
 
 def _kind(tag: Token, parent: str, src_lang: str) -> str:

@@ -6,9 +6,9 @@ files, in the order of the corpus, and then finds the pairs to keep by sorting t
 
 import logging
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import add
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from transformer_mt.config import DataConfig
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.console import progress_bar
 from transformer_mt.data.cleaning.cleaner import (
     CleanedPair,
@@ -67,13 +67,16 @@ class Chunk(NamedTuple):
     pairs: list[Pair]
 
 
-def read_chunks(data: DataConfig, action: str) -> Generator[Chunk, None, None]:
-    """Streams the training text; the chunk boundaries depend only on the text.
+def read_chunks(
+    data: DataConfig, action: str, added: Sequence[SourceConfig] = ()
+) -> Generator[Chunk, None, None]:
+    """Streams the training text, and that of added sources.
 
-    Reports progress, of which ``action`` says what is done with the text.
+    The chunk boundaries depend only on the text. Reports progress, of which ``action`` says what is
+    done with the text.
     """
     with progress_bar("pairs", action) as progress:
-        for source, config in enumerate(data.train):
+        for source, config in enumerate([*data.train, *added]):
             first_row, characters, pairs = 1, 0, list[Pair]()
             for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
                 pairs.append(pair)
@@ -119,12 +122,14 @@ class EncodeChunk:
         vocabulary: A SentencePiece model, or a folder with those of both languages.
         held_out: Hashes of sentences that no training pair may contain.
         seed: Seed of the noise.
+        phrases: More sources, of pairs of phrases: parts of sentences that the filters have kept.
     """
 
     data: DataConfig
     vocabulary: Path
     held_out: frozenset[int] = frozenset()
     seed: int = 1
+    phrases: Sequence[SourceConfig] = ()
 
     def __call__(self, chunk: Chunk) -> EncodedChunk:
         """The pairs that the filters of single pairs keep."""
@@ -140,7 +145,7 @@ class EncodeChunk:
 
     def kept_pairs(self, chunk: Chunk, report: CleaningReport) -> list[KeptPair]:
         """The pairs that pass the filters; adds the others to the report."""
-        name = self.data.train[chunk.source].name
+        name = [*self.data.train, *self.phrases][chunk.source].name
         kept = list[KeptPair]()
         cleaner = self._cleaners[chunk.source]
         for row, line in enumerate(chunk.pairs, chunk.first_row):
@@ -181,7 +186,13 @@ class EncodeChunk:
 
     @cached_property
     def _cleaners(self) -> list[Cleaner]:
-        return cleaners(self.data, self.tokenizer.tags, self.held_out)
+        train = list(self.phrases)
+        phrases = replace(self.data, train=train, weights=[], cleaning=CleaningConfig())
+        return [
+            cleaner
+            for data in (self.data, phrases)
+            for cleaner in cleaners(data, self.tokenizer.tags, self.held_out)
+        ]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -198,7 +209,7 @@ class Encoded(NamedTuple):
     """For each chunk, in order: index of its data source; [kept pairs of the chunk], False for
     duplicates."""
     report: CleaningReport
-    """Counts of the dropped pairs."""
+    """Counts of the dropped pairs, of phrases aside."""
 
 
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
@@ -208,10 +219,10 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
         InputError: A source cannot be read, or nothing is left.
     """
     data, report = task.data, CleaningReport(task.data.cleaning)
-    sources, sizes = list[int](), list[int]()
+    num_own, sources, sizes = len(data.train), list[int](), list[int]()
     with (
         ExitStack() as stack,
-        closing(read_chunks(data, "encoded")) as chunks,
+        closing(read_chunks(data, "encoded", task.phrases)) as chunks,
         closing(map_ordered(task, chunks, data.workers)) as encoded,
     ):
         opened = dict[str, Any]()
@@ -222,19 +233,23 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
                 opened[name].write(array)
             sources.append(chunk.source)
             sizes.append(chunk.report.kept)
-            report.merge(chunk.report)
+            if chunk.source < num_own:
+                report.merge(chunk.report)
     if not report.kept:
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
         raise InputError(
             f"nothing is left after cleaning: {report.total:,} pairs read; dropped: "
             f"{dropped or 'none'}; check src and tgt, or relax data.cleaning"
         )
-    kept = np.ones(report.kept, np.bool_)
+    kept = np.ones(sum(sizes), np.bool_)
     if data.cleaning.deduplicate:
         kept = find_first(folder / HASHES)
-        report.dropped[DUPLICATE] = int(np.count_nonzero(~kept))
     masks = [kept[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
-    return Encoded(folder, list(zip(sources, masks, strict=True)), report)
+    chunks_kept = list(zip(sources, masks, strict=True))
+    if data.cleaning.deduplicate:
+        duplicates = (np.count_nonzero(~mask) for source, mask in chunks_kept if source < num_own)
+        report.dropped[DUPLICATE] = int(sum(duplicates))
+    return Encoded(folder, chunks_kept, report)
 
 
 def encode_corpus(task: EncodeChunk, folder: Path) -> None:
@@ -256,7 +271,7 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
         _read_encoded(encoded, token_type(vocab_size)),
         num_shards=max(1, encoded.report.kept // data.shard_pairs),
         vocab_size=vocab_size,
-        num_sources=len(data.train),
+        num_sources=len(data.train) + len(task.phrases),
     )
     shutil.rmtree(unsorted)
     write_json(folder / REPORT, encoded.report.to_json())

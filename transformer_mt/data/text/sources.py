@@ -119,7 +119,9 @@ def read_jsonl(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -
             if isinstance(nested := record.get("translation"), dict):
                 record |= {f"translation.{key}": value for key, value in nested.items()}
             src, tgt = (find_column(column, record, where) for column in columns)
-            yield Pair(column_text(record[src], src, where), column_text(record[tgt], tgt, where))
+            pair = Pair(column_text(record[src], src, where), column_text(record[tgt], tgt, where))
+            "".join(pair).encode()  # JSON may have half of a character: "\ud83d"
+            yield pair
 
 
 def read_testset(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:

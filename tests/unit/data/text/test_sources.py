@@ -108,6 +108,7 @@ def test_line_feeds_within_a_sentence_become_spaces(tmp_path: Path, value: str, 
         # With a tab inside a sentence, columns 1 and 2 would be another pair.
         ("tsv", "a\tb\tc", '"A\ttab"\tb\tc', "has 4 tab-separated column(s), line 1 has 3"),
         ("jsonl", ROW, '{"en": "a", "de": ', " is damaged: Expecting value"),
+        ("jsonl", ROW, r'{"en": "\ud83d", "de": "a"}', " is damaged: 'utf-8' codec can't encode"),
         ("jsonl", ROW, '["a", "b"]', " is damaged: not a JSON object but of type list; a line"),
         ("jsonl", ROW, '{"en": "a", "fr": "b"}', "no column 'de', only: en, fr;"),
         ("jsonl", ROW, '{"en": "a", "de": null}', "de is null, not text"),
