@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from transformer_mt.config import SourceConfig, TrainJob, TranslateJob
 from transformer_mt.config.checks import dotted
 from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from transformer_mt import LoadedFolder, Translator
 
 
@@ -166,25 +163,6 @@ class PairNoise(Protocol):
 
         Returns:
             Two lines, neither of which is empty unless the given one is.
-        """
-
-
-class InitialEmbeddings(Protocol):
-    """Embeddings that a model begins with (``INITIAL_EMBEDDINGS``)."""
-
-    def __call__(
-        self, pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int, /
-    ) -> "Tensor":
-        """Computes the embeddings; they may depend on the seed of PyTorch.
-
-        Args:
-            pairs: Ids of the pieces of each sentence pair, both sides in one array. If the
-                languages have different vocabularies, their ids do not overlap.
-            num_ids: Number of ids V.
-            size: d_model.
-
-        Returns:
-            [V, d_model] fp32. Rows of zeros are those of unknown pieces, which stay random.
         """
 
 

@@ -73,10 +73,8 @@ SOURCE_READERS: Registry = {
 MTDATA = "transformer_mt.contrib.corpora.mtdata:MtdataCorpus"
 """The kind of data source ``mtdata``, which is downloaded and becomes another kind."""
 
-INITIAL_EMBEDDINGS: Registry = {
-    "cooccurrence": "transformer_mt.contrib.embeddings.cooccurrence:embeddings",
-}
-"""``train.initial_embeddings`` other than random ones: ``protocols.InitialEmbeddings``."""
+COOCCURRENCE = "transformer_mt.contrib.embeddings.cooccurrence:embeddings"
+"""``train.initial_embeddings=cooccurrence``: a function of the pieces of sentence pairs."""
 
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",

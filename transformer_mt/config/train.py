@@ -7,7 +7,7 @@ from transformer_mt.config.checks import Checked, number, one_of, require
 from transformer_mt.config.data import DataConfig, TokenizerConfig
 from transformer_mt.config.model import ModelConfig
 from transformer_mt.config.translate import SearchConfig
-from transformer_mt.registries import INITIAL_EMBEDDINGS, SCHEDULES, TRACKERS, VALIDATION_METRICS
+from transformer_mt.registries import SCHEDULES, TRACKERS, VALIDATION_METRICS
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -61,7 +61,7 @@ class TrainConfig(Checked):
     Weights, architecture, vocabulary and ``data.normalization`` come from it; dropout, optimizer
     and schedule do not. With fewer layers, such as ``model.num_decoder_layers=1``, evenly spaced
     layers are copied."""
-    initial_embeddings: str = one_of("random", INITIAL_EMBEDDINGS)
+    initial_embeddings: str = one_of("random", "cooccurrence")
     """Initial embeddings: random, as in the paper, or computed from the training pairs in seconds
     (``cooccurrence``): pieces of the same pairs, such as translations, begin near each other. Short
     runs gain from it: ``everyday`` 1 to 2 BLEU. ``init_from`` has embeddings of its own."""

@@ -20,8 +20,7 @@ from transformer_mt.errors import InputError
 from transformer_mt.kernels import hardware
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import ModelFolder
-from transformer_mt.protocols import InitialEmbeddings
-from transformer_mt.registries import INITIAL_EMBEDDINGS
+from transformer_mt.registries import COOCCURRENCE
 
 log = logging.getLogger(__name__)
 
@@ -56,15 +55,12 @@ def initial_model(
             if known < len(tensor):  # tags that the vocabulary of that model does not have
                 tensor[known:] = initial[name].mean(0)
     elif job.train.initial_embeddings != "random":
-        embeddings = resolve_name(INITIAL_EMBEDDINGS[job.train.initial_embeddings])
-        _set_embeddings(model, tokenizer, pairs, embeddings)
+        _set_embeddings(model, tokenizer, pairs)
     return model
 
 
 @torch.no_grad()
-def _set_embeddings(
-    model: Transformer, tokenizer: Tokenizer, pairs: TokenStore, embeddings: InitialEmbeddings
-) -> None:
+def _set_embeddings(model: Transformer, tokenizer: Tokenizer, pairs: TokenStore) -> None:
     """Replaces the embeddings of the pieces that occur in evenly spaced pairs."""
     first = 0 if tokenizer.is_joint else tokenizer.vocab_size  # id of the first target piece
     lengths = pairs.src.lengths.astype(np.float64) + pairs.tgt.lengths
@@ -74,7 +70,8 @@ def _set_embeddings(
         for i in evenly_spaced(len(pairs), min(len(pairs), number))
     ]
     size = model.embedding.weight.shape[1]
-    vectors = embeddings(pieces, first + tokenizer.tgt.vocab_size, size).to(model.output_weight)
+    embeddings = resolve_name(COOCCURRENCE)(pieces, first + tokenizer.tgt.vocab_size, size)
+    vectors = embeddings.to(model.output_weight)
     for weight, rows in (
         (model.source_embedding.weight, vectors[: tokenizer.vocab_size]),
         (model.embedding.weight, vectors[first:]),

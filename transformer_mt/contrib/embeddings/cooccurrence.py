@@ -24,12 +24,12 @@ _NEIGHBOURS = 0.5
 
 
 def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) -> Tensor:
-    """Vectors of length 1 (``protocols.InitialEmbeddings``).
+    """[num_ids, size] fp32 vectors of length 1; zeros for pieces that do not occur.
 
-    They are the rows of U √Σ from the singular value decomposition U Σ Vᵀ of three matrices side
-    by side: of pieces that occur in the same pairs, of those that follow a piece, and of those that
-    precede it. A random rotation spreads them over all dimensions: the first singular vectors have
-    the largest entries.
+    A pair is the ids of both sides in one array. The vectors are the rows of U √Σ from the singular
+    value decomposition U Σ Vᵀ of three matrices side by side: of pieces that occur in the same
+    pairs, of those that follow a piece, and of those that precede it. A random rotation spreads
+    them over all dimensions: the first singular vectors have the largest entries.
     """
     lengths = torch.tensor([len(pair) for pair in pairs])
     pair = torch.arange(len(pairs)).repeat_interleave(lengths)
