@@ -200,14 +200,10 @@ class Trainer:
         self._targets += num_targets
         self._data_seconds += waited
         self._monitor.bar.update(1)
-        self._add_time()
-
-    def _add_time(self) -> None:
-        """Adds the time since the last call to that of the run, the main rank's on all ranks."""
         now = time.perf_counter()
         self.state.seconds += now - self._accounted
         self._accounted = now
-        if self.criteria.max_seconds < math.inf:
+        if self.criteria.max_seconds < math.inf:  # all ranks follow the main rank's clock
             self.state.seconds = self._world.broadcast_object(self.state.seconds)
 
     def _probe_memory(self) -> None:
@@ -268,12 +264,15 @@ class Trainer:
         self.checkpoints.save(self.state, self._train_step.tensors())
 
     def _validate(self, signals: Signals) -> None:
-        """Validates the weights of the latest checkpoint."""
+        """Validates the weights of the latest checkpoint, and adds the time that it takes."""
+        start = time.perf_counter()
         result = self._evaluate(self.model.eval(), signals)
         self.model.train()
         self.state.record_validation(result.metrics, self._job.train.best_by)
         self._monitor.log_validation(self.state.step, result)
-        self._add_time()
+        spent = self._world.broadcast_object(time.perf_counter() - start)
+        self.state.seconds += spent
+        self._accounted += spent
         self.checkpoints.record_validation(self.state)  # last: otherwise it is repeated
 
     def _validate_final(self, model: Transformer, signals: Signals) -> None:
