@@ -206,7 +206,7 @@ def _check_own_data(hydra_config: DictConfig) -> None:
     if "data.train" in given and "data" not in given and default == _DEFAULT_DATA and kept:
         raise UsageError(
             f"data.train is set, but {' and '.join(kept)} would be WMT14's: add data=files, with "
-            f"data.valid or data.valid_pairs=2000; or data={default}, if WMT14's are meant"
+            f"data.valid or data.valid_pairs=N; or data={default}, if WMT14's are meant"
         )
 
 

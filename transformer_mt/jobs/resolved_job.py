@@ -1,5 +1,6 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
+import logging
 import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_setting
 from transformer_mt.data.text.tags import missing_tags
 from transformer_mt.errors import InputError, UsageError
 
+log = logging.getLogger(__name__)
+
 
 def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
@@ -25,8 +28,8 @@ def resolved(job: TrainJob) -> TrainJob:
     require(bool(data.train), message, UsageError)
     require(
         bool(data.valid) or data.valid_pairs is not None,
-        "data.valid has no sources: name some, or set data.valid_pairs=2000, to take pairs out of "
-        "data.train; mt-train --help shows examples",
+        "data.valid has no sources: name some, or set data.valid_pairs=N, to take N pairs out of "
+        "data.train, at most a quarter; mt-train --help shows examples",
         UsageError,
     )
     job = _with_absolute_paths(job)
@@ -111,6 +114,7 @@ def _adopt(
         number = getattr(own, name)
         if number < getattr(trained.model, name) and number != getattr(ModelConfig, name):
             fewer[name] = number
+            log.warning("model.%s=%d leaves out layers of %s", name, number, job.train.init_from)
     model = replace(
         trained.model,
         dropout=own.dropout,
@@ -128,8 +132,8 @@ def _adopt(
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
-            f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. With "
-            "an experiment, set model=base, and what still differs to its default"
+            f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. Use no "
+            "experiment that chooses a model, or set what differs to its default"
         )
     return replace(
         job,
