@@ -25,7 +25,7 @@ PAGE = """<!DOCTYPE html>
   <h1>Boats<a class="headerlink" href="#boats" title="Link to this heading">¶</a></h1>
   <p id=first
      class="lead">A <a href="x?a=1&b=2" title="x < y">small <b>red</b></a> boat&nbsp;&mdash; it.<br>
-     On a new line, AT&T.
+     On a new line, AT&T.<sup><a href="#n">[1]</a></sup> Go, m<sup>2</sup>.
   <ul><li>A man<li><a href="dog.html">A dog</a></ul>
   <img src="boat.png" alt='A "boat"'> <input placeholder="&nbsp;Search" aria-label="Search here">
   <p>Call <code>sail(<i>fast</i>)</code>, or {name} at https://boats.org/.</p>
@@ -47,7 +47,7 @@ def test_a_page() -> None:
         .replace("&nbsp;Search", "&nbsp;SEARCH")
     )
     others = [">Boats<", "Link to this heading", "On a new line", "A man", "A dog"]
-    others += ['"Search here"', "Call ", ", or {", "} at ", "2 and ", "> so on<"]
+    others += ['"Search here"', " Go, m", "Call ", ", or {", "} at ", "2 and ", "> so on<"]
     for text in others:
         expected = expected.replace(text, text.upper())
     assert translated(PAGE) == expected

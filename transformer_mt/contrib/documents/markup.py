@@ -86,19 +86,15 @@ class MarkupTranslator:
     Args:
         translator: Translates the text.
         unplaced: Collects what could not be placed in the best translations, if it is given.
-
-    Raises:
-        InputError: The normalisation changes the words of a line.
     """
 
     def __init__(self, translator: Translator, unplaced: list[Unplaced] | None = None):
         self._unplaced = unplaced
         self._has_warned = False
-        tokenizer = translator.tokenizer
         self._translator = translator
         numbers = [str(number) for number in range(10, 100)]
         # Numbers of few pieces are frequent in the training text.
-        self._numbers = sorted(numbers, key=lambda number: len(tokenizer.encode(number)))
+        self._numbers = sorted(numbers, key=lambda number: len(translator.tokenizer.encode(number)))
 
     def translate_nbest(self, lines: Sequence[str], nbest: int) -> list[list[Translation]]:
         """Up to ``nbest`` translations of each line, best first; they have no alignment."""
@@ -255,7 +251,7 @@ def _add_tag(
             open_tags[-1].closing, open_tags[-1].end = tag, word
             open_tags.pop()
             return
-    elif not is_alone(match):
+    elif not (match["alone"] or match["empty"] or EMPTY_ELEMENTS.fullmatch(name)):
         tag.start = word - bool(left and right)  # inside a word: it encloses the whole word
         if not right:
             tag.left, tag.right = "", text[position : position + 2].strip(SPACES)[:1]
@@ -265,12 +261,6 @@ def _add_tag(
     if left and right:
         tag.spaces = tag.spaces[0], " "  # inside a word: it is placed after the word
     open_tags[-1].children.append(tag)
-
-
-def is_alone(tag: re.Match[str]) -> bool:
-    """Whether a tag neither opens nor closes an element."""
-    alone = tag["alone"] or tag["empty"] or EMPTY_ELEMENTS.fullmatch(_name(tag))
-    return bool(alone) and not tag["closes"]
 
 
 def _name(tag: re.Match[str]) -> str:

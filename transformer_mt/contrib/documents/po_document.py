@@ -38,11 +38,7 @@ class PoDocument:
         return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
-        """The lines of the messages to translate.
-
-        Raises:
-            InputError: The file is damaged, not in UTF-8, or for another language.
-        """
+        """The lines of the messages to translate."""
         text = decode(content)
         try:
             messages = polib.pofile(f"{text}\n")  # with which it is no path

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import pairwise
 
@@ -141,11 +141,17 @@ def _render(
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
     position = lo
     for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
-        yield from words[position:start]
-        position = end
+        before, position = [*words[position:start]], end
         if child.closing is None:
-            yield _Span(child.text, child.spaces, "alone")
+            is_inside = before and child.left and _is_punctuation(child.right)  # m<sup>2</sup>, or
+            mark = re.search(r"(?<=\w)[^\w>]+$", before[-1].text) if is_inside else None
+            if mark:
+                before[-1] = replace(before[-1], text=before[-1].text[: mark.start()])
+            yield from (*before, _Span(child.text, child.spaces, "alone"))
+            if mark:
+                yield _Span(mark[0], _MOVED_RIGHT)
             continue
+        yield from before
         content = [*_render(child, words, aligned, start, end, unplaced)]
         fills_parent = (child.start, child.end) == (tag.start, tag.end)
         left, content, right = _move_punctuation(child, child.closing, content, fills_parent)

@@ -37,10 +37,6 @@ class XliffDocument(MarkupDocument):
         A target with content is kept, unless its state is ``initial``, ``new`` or
         ``needs-translation``; so is what has ``translate="no"``. New targets have the state
         ``needs-review-translation`` in XLIFF 1.2 and ``translated`` in XLIFF 2.
-
-        Raises:
-            InputError: The file is not well-formed XML, has a DTD, is not XLIFF, or is for other
-                languages.
         """
         unit = list[Token]()
         translated = [True]  # whether the document is, and each open element
