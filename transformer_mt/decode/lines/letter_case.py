@@ -21,7 +21,9 @@ _NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
 _LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
 _CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
 _CASELESS = regex.compile(r"(?![ªº])\p{Lo}")
-_SENTENCE_START = re.compile(r"(?:^(?=.*[^\w'’])|[.!?…]\s)\W*[^\W\d_](?![\w.-]*[@/=:]\S)")
+_SENTENCE_START = re.compile(
+    r"(?:^(?=.*[^\w'’])|(?<!\.)(?<!\.\w)[.!?…]\s)\W*[^\W\d_](?![\w.-]*[@/=:]\S)"
+)  # not after "p.m." or "..."; not of an address
 
 
 def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
@@ -29,7 +31,8 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
 
     In any other text, and in title case of languages that capitalise nouns, only words in capitals
     change whose usual form takes at most half as many pieces, and either has more than three
-    letters for each of them or is a frequent word. Abbreviations rarely meet these conditions.
+    letters for each of them or is a frequent word. Abbreviations rarely meet these conditions. If
+    its first letter is its only capital, its other sentences get one, too.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
     lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
@@ -72,7 +75,7 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     else:
         text = _CAPITALS.sub(without_emphasis, text)
         if not text.islower() and (not _is_title(text) or base_language(lang) in CAPITAL_NOUNS):
-            return text
+            return _SENTENCE_START.sub(with_capital, text) if text[1:].islower() else text
         usual = _LETTERS.sub(better_known, text)
     return _SENTENCE_START.sub(with_capital, usual)
 
