@@ -21,6 +21,9 @@ from transformer_mt.errors import InputError, first_line, format_os_error
 
 log = logging.getLogger(__name__)
 
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+"""Suffixes of the compressed files that are decompressed while they are read."""
+
 
 @dataclass
 class Place:
@@ -234,14 +237,10 @@ def output(path: Path) -> Iterator[Path]:
         yield temporary
 
 
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
-"""Suffixes of the compressed files that are decompressed while they are read."""
-
-
 def ending(path: str) -> str:
     """The suffix of a file in lower case, without that of a compression: ``.po`` of ``a.po.gz``."""
-    name = Path(path)
-    return (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix.lower()
+    name = Path(path.lower())
+    return (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix
 
 
 def is_stream(path: Path) -> bool:

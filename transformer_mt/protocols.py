@@ -134,11 +134,7 @@ class Document(Protocol):
     def __init__(self, job: TranslateJob, /) -> None: ...
 
     def wrap(self, translator: "Translator", /) -> LineTranslator:
-        """The translator of the document's lines: the given one, or a wrapper of it.
-
-        Raises:
-            InputError: It does not suit the document.
-        """
+        """The translator of the document's lines: the given one, or a wrapper of it."""
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str, /) -> Sequence[str]:
         """The lines to translate.

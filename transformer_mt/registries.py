@@ -74,7 +74,7 @@ MTDATA = "transformer_mt.contrib.corpora.mtdata:MtdataCorpus"
 """The kind of data source ``mtdata``, which is downloaded and becomes another kind."""
 
 COOCCURRENCE = "transformer_mt.contrib.embeddings.cooccurrence:embeddings"
-"""``train.initial_embeddings=cooccurrence``: a function of the pieces of sentence pairs."""
+"""The function that computes the embeddings of ``train.initial_embeddings=cooccurrence``."""
 
 SCHEDULES: Registry = {
     "noam": "transformer_mt.training.optimizer:noam",

@@ -77,8 +77,9 @@ def test_fine_tuning_stays_with_the_commit_that_it_started_from(hub: Hub, tmp_pa
     write_config(run_dir, started)
     hub.push(NAME, fake_hub.read_files(MODEL) | {"more": b""})
     assert with_initial_model(job, name) == started
-    tagged = replace(job, train=replace(train, init_from=f"{name}@main"))
-    assert with_initial_model(tagged, f"{name}@main").train.init_from != started.train.init_from
+    assert with_initial_model(job, f"{name}@main") == started
+    newer = f"{name}@{hub_models.resolve(name).name}"
+    assert with_initial_model(job, newer).train.init_from == newer != started.train.init_from
     # Once there is a checkpoint, neither the Hub nor the cache is needed.
     (run_dir / "checkpoints/step_00000001").mkdir(parents=True)
     hub.error = OSError("down")

@@ -41,7 +41,7 @@ class SearchConfig(Checked):
 
     def for_job(self, job: object = None) -> "DecodeConfig":
         """The settings of a translation: these, overridden by those of a job that are not None."""
-        given = {field.name: getattr(job, field.name, None) for field in fields(DecodeConfig)}
+        given = {f.name: getattr(job, f.name, None) for f in fields(DecodeConfig)}
         return DecodeConfig(**asdict(self) | {k: v for k, v in given.items() if v is not None})
 
 

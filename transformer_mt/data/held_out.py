@@ -44,8 +44,8 @@ def sizes(data: DataConfig) -> dict[str, int]:
 def find_candidates(data: DataConfig) -> Sets:
     """Reads the training sources; returns the candidates of each set.
 
-    Candidates pass the filters of text, are no copies, and have letters or digits on both sides: a
-    side without has no hash, by which to find it in the training text.
+    Candidates pass the filters of text, have different sides, and letters or digits on both: a side
+    without has no hash, by which to find it in the training text.
     """
     of_source, done = cleaners(data, data.tags), 0
     first: dict[str, dict[int, Pair]] = {part: {} for part in sizes(data)}
@@ -100,9 +100,9 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
                 break
         if len(chosen[part]) < size:
             raise InputError(
-                f"data.{part}_pairs={size}: data.train has only {len(chosen[part]):,} suitable "
-                f"pairs among the {len(candidates[part]):,} drawn: set fewer, or raise "
-                "data.cleaning.max_tokens and max_ratio, which refuse the others"
+                f"data.{part}_pairs={size}: only {len(chosen[part]):,} of the "
+                f"{len(candidates[part]):,} pairs drawn from data.train are suitable (no copies, "
+                "kept by data.cleaning, no side in common): set fewer, or relax data.cleaning"
             )
     return chosen
 

@@ -304,8 +304,9 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
                 file.write(f"{one_line(side)}\n")
     if sample and not any(text.stat().st_size for text in texts):
         raise InputError(
-            f"nothing is left after cleaning: data.cleaning drops all of {len(sample):,} pairs; "
-            "are src and tgt the right way round, and the filters right for these languages?"
+            "no text is left for the vocabulary: data.cleaning and held-out pairs remove all of "
+            f"{len(sample):,} pairs; are src and tgt the right way round, and the filters right "
+            "for these languages?"
         )
     tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):

@@ -1,4 +1,4 @@
-"""Translation engines: their interface, token ids in, hypotheses out; and the choice of one."""
+"""The interface of translation engines (token ids in, hypotheses out), and the choice of one."""
 
 import logging
 import sys
@@ -154,7 +154,7 @@ def check_supported(config: ModelConfig) -> None:
 
 
 class EngineRequest:
-    """A model, and what an engine shall do with it; weights are loaded only when they are needed.
+    """A model, and what an engine is to do with it; weights are loaded only when they are needed.
 
     Args:
         job: Names the model, the engine and the search.

@@ -257,7 +257,8 @@ class Translator:
             targets: A translation of each line, as plain text.
 
         Raises:
-            InputError: A line exceeds the model's positions; it cannot be scored in parts.
+            InputError: A line exceeds the model's positions (it cannot be scored in parts), the
+                engine does not score, or the model's output is not a number.
             TypeError: ``sources`` or ``targets`` is a single string.
         """
         sources, targets = as_lines(sources), as_lines(targets)

@@ -98,7 +98,7 @@ def _hypotheses(path: str) -> list[str]:
     lines = list(read_lines(path))
     if files.ending(path) != ".jsonl":
         return lines
-    remedy = "it must be of mt-translate format=jsonl"
+    remedy = "expected the output of mt-translate format=jsonl"
     with files.reading(path, LookupError, TypeError, remedy=remedy) as place:
         return [
             json.loads(line)["translations"][0]["text"] for place.line, line in enumerate(lines, 1)

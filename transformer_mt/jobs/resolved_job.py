@@ -1,6 +1,5 @@
 """The job as a run records it: absolute paths, and the model and vocabulary that it starts with."""
 
-import logging
 import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer, vocabulary_setting
 from transformer_mt.data.text.tags import missing_tags
 from transformer_mt.errors import InputError, UsageError
 
-log = logging.getLogger(__name__)
-
 
 def resolved(job: TrainJob) -> TrainJob:
     """The job with everything that does not depend on the training data.
@@ -28,8 +25,8 @@ def resolved(job: TrainJob) -> TrainJob:
     require(bool(data.train), message, UsageError)
     require(
         bool(data.valid) or data.valid_pairs is not None,
-        "data.valid has no sources: name some, or set data.valid_pairs=N, to take N pairs out of "
-        "data.train, at most a quarter; mt-train --help shows examples",
+        "data.valid has no sources: name some, or set data.valid_pairs=N to take N pairs (at most "
+        "a quarter) out of data.train; mt-train --help shows examples",
         UsageError,
     )
     job = _with_absolute_paths(job)
@@ -80,7 +77,8 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
         recorded = model_folder.read_config(run_dir, TrainJob)
         start = recorded.train.init_from or ""
         repository = hub_models.repository(reference)
-        is_commit = re.search("@[0-9a-f]{40}$", reference)  # a branch may have moved since
+        # A commit is meant as it is; a branch, or no revision, is the commit that it was.
+        is_commit = re.search("@[0-9a-f]{40}$", reference)
         pinned = repository is not None and hub_models.repository(start) == repository
         if start == reference or (pinned and not is_commit):
             path = job.tokenizer.path or recorded.tokenizer.path
@@ -104,17 +102,12 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
 def _adopt(
     job: TrainJob, trained: model_folder.ModelSettings | TrainJob, tokenizer: TokenizerConfig
 ) -> TrainJob:
-    """The job with the architecture and the text normalisation of a model, or fewer of its layers.
-
-    Raises:
-        InputError: The job has another value that is not the default either.
-    """
+    """The job with a model's architecture, or fewer of its layers, and its text normalisation."""
     own, conflicts, fewer = job.model, [], dict[str, Any]()
     for name in ("num_encoder_layers", "num_decoder_layers"):
         number = getattr(own, name)
         if number < getattr(trained.model, name) and number != getattr(ModelConfig, name):
             fewer[name] = number
-            log.warning("model.%s=%d leaves out layers of %s", name, number, job.train.init_from)
     model = replace(
         trained.model,
         dropout=own.dropout,
@@ -132,8 +125,8 @@ def _adopt(
     if conflicts:
         raise InputError(
             f"leave out {', '.join(conflicts)}: architecture and normalisation are those of "
-            f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. Use no "
-            "experiment that chooses a model, or set what differs to its default"
+            f"train.init_from={job.train.init_from}; only numbers of layers may be smaller. Leave "
+            "out an experiment that sets them, or set them to their defaults"
         )
     return replace(
         job,

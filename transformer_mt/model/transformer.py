@@ -164,7 +164,7 @@ class Transformer(nn.Module):
 
         Args:
             tokens: [B, W'] int64, newest token of the first W' of the W beams.
-            parents: [B, W'] int64, the beam of the step before that each of them continues.
+            parents: [B, W'] int64, the beam of the previous step that each of them continues.
             state: The state of these sentences.
 
         Returns:
@@ -205,10 +205,10 @@ class DecoderState:
     """Number of target positions decoded so far, t."""
 
     def allocate(self, parents: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Allocates a cache slot for the newest position of each of the first W' beams.
+        """Allocates a cache slot for each of the first W' beams, which take over those of a parent.
 
         Args:
-            parents: [B, W'] int64, the beam whose slots each of them takes over.
+            parents: [B, W'] int64, the beam of the previous step that each of them continues.
 
         Returns:
             Indices of the slots in the cache, sentences [B, 1] and slots [B, W'], and the additive

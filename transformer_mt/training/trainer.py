@@ -264,7 +264,7 @@ class Trainer:
         self.checkpoints.save(self.state, self._train_step.tensors())
 
     def _validate(self, signals: Signals) -> None:
-        """Validates the weights of the latest checkpoint, and adds the time that it takes."""
+        """Validates the weights of the latest checkpoint, which is a part of the run's time."""
         start = time.perf_counter()
         result = self._evaluate(self.model.eval(), signals)
         self.model.train()

@@ -115,7 +115,7 @@ class MarkupDocument(ABC):
         declared = _ENCODING.search(content[:1024])
         if declared and declared[1].lower() not in (b"utf-8", b"utf8"):
             declaration = declared[0].decode(errors="replace")
-            raise InputError(f"not in UTF-8 ({declaration}): convert it, and correct this")
+            raise InputError(f"not in UTF-8 ({declaration}): convert it, and its declaration")
         self.parse(decode(content), src_lang, tgt_lang)
         return [unit.line for unit in self.units]
 

@@ -88,7 +88,7 @@ class HtmlDocument(MarkupDocument):
             elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
                 start = pieces.pop().start
             pieces.append(Piece(kind, start, len(self.parts), token.name))
-            if (kind, token.name) in (("closing", "sub"), ("closing", "sup")):
+            if (kind, token.name) == ("closing", "sup"):
                 _join_note(pieces, self.parts)
         self.add_unit(pieces)
 
@@ -109,7 +109,7 @@ class HtmlDocument(MarkupDocument):
 
 
 def _join_note(pieces: list[Piece], parts: Sequence[str]) -> None:
-    """Makes the last element one piece, unless it has letters: a footnote, the ² of ``m²``."""
+    """Makes the last element one piece, unless it has letters: a footnote, or an exponent."""
     for i in reversed(range(len(pieces))):
         if pieces[i].kind == "text" and any(map(str.isalpha, unescape(parts[pieces[i].start]))):
             return

@@ -61,7 +61,7 @@ class Chunk(NamedTuple):
     """Consecutive pairs of one data source."""
 
     source: int
-    """Index of the data source in ``data.train``."""
+    """Index of the data source: those of ``data.train``, then the added ones."""
     first_row: int
     """Number of the first pair in its data source, from 1."""
     pairs: list[Pair]
@@ -70,10 +70,10 @@ class Chunk(NamedTuple):
 def read_chunks(
     data: DataConfig, action: str, added: Sequence[SourceConfig] = ()
 ) -> Generator[Chunk, None, None]:
-    """Streams the training text, and that of added sources.
+    """Streams the training text, and then that of ``added`` sources.
 
-    The chunk boundaries depend only on the text. Reports progress, of which ``action`` says what is
-    done with the text.
+    The chunk boundaries depend only on the text. The progress bar says that it is ``action``, such
+    as ``encoded``.
     """
     with progress_bar("pairs", action) as progress:
         for source, config in enumerate([*data.train, *added]):
@@ -122,7 +122,8 @@ class EncodeChunk:
         vocabulary: A SentencePiece model, or a folder with those of both languages.
         held_out: Hashes of sentences that no training pair may contain.
         seed: Seed of the noise.
-        phrases: More sources, of pairs of phrases: parts of sentences that the filters have kept.
+        phrases: Sources of pairs of phrases. Of the filters of text, they meet only the one that
+            drops held-out sentences.
     """
 
     data: DataConfig
@@ -209,7 +210,7 @@ class Encoded(NamedTuple):
     """For each chunk, in order: index of its data source; [kept pairs of the chunk], False for
     duplicates."""
     report: CleaningReport
-    """Counts of the dropped pairs, of phrases aside."""
+    """Counts of the kept and the dropped pairs, without those of phrases."""
 
 
 def encode_all(task: EncodeChunk, folder: Path) -> Encoded:

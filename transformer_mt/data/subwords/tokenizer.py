@@ -7,6 +7,7 @@ A vocabulary is one SentencePiece model, ``tokenizer.model``, or a folder of two
 import hashlib
 import re
 import shutil
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -118,12 +119,19 @@ class Tokenizer:
         unknown = [c for c in marks if c not in known and c in self._sp.normalize(f"a{c}a")]
         return re.compile(f"[{re.escape(''.join(unknown))}]") if unknown else None
 
+    @cached_property
+    def _has_accents(self) -> bool:
+        """Whether the vocabulary has accents as characters of their own (combining marks)."""
+        return any("\u0300" <= c <= "\u036f" for c in "".join(self.vocabulary))
+
     def without_unknown_marks(self, line: str) -> str:
         """A source text without marks that the vocabulary lacks, which would change the translation
-        of the text around them; spaces, quotes, dashes and ellipses become those of ASCII.
+        of the text around them; spaces, quotes, dashes and ellipses become those of ASCII, and
+        letters are composed with their accents (NFC), which macOS and PDF files separate.
 
         Those that its training text had stay: Persian, Hindi and some emoji need joiners.
         """
+        line = line if self._has_accents else unicodedata.normalize("NFC", line)
 
         def replacement(mark: re.Match[str]) -> str:
             return ASCII.get(mark[0], " " * mark[0].isspace())

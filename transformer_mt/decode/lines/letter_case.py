@@ -11,6 +11,7 @@ import regex
 
 from transformer_mt.config.languages import CAPITAL_NOUNS, base_language
 from transformer_mt.data.subwords.tokenizer import Tokenizer
+from transformer_mt.decode.lines.sentences import sentence_starts
 
 _MIN_LETTERS = 4
 """Letters of the shortest line in capitals (not TV or USA), and of words that titles capitalise."""
@@ -20,9 +21,11 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
 _LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
 _CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
+_ONE_CAPITAL = regex.compile(r"[^\p{L}–—]*\p{Lu}\P{Lu}*")
 _CASELESS = regex.compile(r"(?![ªº])\p{Lo}")
-_SENTENCE_START = re.compile(
-    r"(?:^(?=.*[^\w'’])|(?<!\.)(?<!\.\w)[.!?…]\s)\W*[^\W\d_](?![\w.-]*[@/=:]\S)"
+_SENTENCE_START = regex.compile(
+    r"""(?:^(?=.*[^\w'’])|(?<!\.|\.[^\W\d])(?:\.["'”’“»)\]]*|[!?](?:["'”’“»)\]]+(?=\s["'“„«»(]))?)\s)"""
+    r"""\W{0,9}[^\W\d_](?![\w.-]*[@/=:]\S)"""
 )  # not after "p.m." or "..."; not of an address
 
 
@@ -35,7 +38,8 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     its first letter is its only capital, its other sentences get one, too.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
-    lower case, with a capital first letter (names, German nouns, "I") or in capitals. In other
+    lower case, with a capital first letter (names, German nouns, "I"; within sentences only if that
+    has less than half the id) or in capitals. In other
     text, a word that is a single piece in either form gets a capital if that form has a lower id
     (within sentences: less than half of it), and is in lower case otherwise; all other words stay.
     Sentences of several words start with a capital, but the first one of a text in lower case does
@@ -45,22 +49,25 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
         return text
     starts = {match.end() - 1 for match in _SENTENCE_START.finditer(text)}
 
-    def best_known(match: re.Match[str]) -> str:
-        forms = match[0].lower(), match[0].capitalize(), match[0]
-        return min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
-
     def place(form: str) -> float:
         return ids[0] if len(ids := tokenizer.encode(form)) == 1 else math.inf
+
+    def margin(match: re.Match[str]) -> int:
+        is_english_i = match[0] in "iI" and base_language(lang) == "en"
+        return 1 if is_english_i or match.start() in starts else _MARGIN
+
+    def best_known(match: re.Match[str]) -> str:
+        forms = match[0].lower(), match[0].capitalize(), match[0]
+        best = min(forms, key=lambda form: (len(ids := tokenizer.encode(form)), *ids))
+        if best == forms[1] and place(best) <= place(forms[0]) < place(best) * margin(match):
+            return forms[0]
+        return best
 
     def better_known(match: re.Match[str]) -> str:
         lower, capital = place(match[0].lower()), place(match[0].capitalize())
         if match[0][1:] != match[0][1:].lower() or lower == capital:
             return match[0]
-        margin = 1 if match.start() in starts else _MARGIN
-        return match[0].capitalize() if capital * margin < lower else match[0].lower()
-
-    def with_capital(match: re.Match[str]) -> str:
-        return match[0] if text.islower() and match.start() == 0 else match[0].title()
+        return match[0].capitalize() if capital * margin(match) < lower else match[0].lower()
 
     def without_emphasis(match: re.Match[str]) -> str:
         best = best_known(match)
@@ -75,9 +82,20 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     else:
         text = _CAPITALS.sub(without_emphasis, text)
         if not text.islower() and (not _is_title(text) or base_language(lang) in CAPITAL_NOUNS):
-            return _SENTENCE_START.sub(with_capital, text) if text[1:].islower() else text
+            return _with_capitals(text, lang) if _ONE_CAPITAL.fullmatch(text) else text
         usual = _LETTERS.sub(better_known, text)
-    return _SENTENCE_START.sub(with_capital, usual)
+    return _with_capitals(usual, lang, but_first=text.islower())
+
+
+def _with_capitals(text: str, lang: str, *, but_first: bool = False) -> str:
+    """A text with a capital at the start of each sentence, perhaps except the first."""
+    capitals = _SENTENCE_START.sub(lambda match: match[0].title(), text)
+    starts = set(sentence_starts(capitals, lang)) - ({0} if but_first else set())
+
+    def with_capital(match: regex.Match[str]) -> str:
+        return match[0] if starts.isdisjoint(range(*match.span())) else match[0].title()
+
+    return _SENTENCE_START.sub(with_capital, text)
 
 
 def _is_title(text: str) -> bool:

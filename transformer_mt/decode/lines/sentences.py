@@ -14,26 +14,30 @@ from transformer_mt.decode.lines.alignment import WORD_START
 _JOINERS = "\u200d\u20e3\ufe0f"
 _EMOJI = f"{_JOINERS}\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 
+_EMOTICON = regex.compile(r"(?<!\S)(?:[:;=]['’]?-?[)(DPpOo3/|\]\[*]+|<3+|\^_?\^|[xX]D+)(?!\S)")
+
 _BOUNDARY = regex.compile(
     r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # not of J. Smith, U.S., d.h.
-                          | Mrs? | Ms | Mme | Dr | Prof | Sept | [SFM]t | [HFNSJ]r )) \.
+                          | (?i: M(?:rs?|s|me) | Dr | Prof | Sept | [SFM]t | [HFNSJ]r)))(?P<stop>\.)
           | (?<!\.) \.{2,}+ | (?<![!?…؟।۔]) [!?…؟।۔]++ )
-        [\p{Pf}\p{Pi}\p{Pe}"']*+ (?: \s* [EMOJI] )*+ \s++
+        [\p{Pf}\p{Pi}\p{Pe}\p{Cf}"']*+ (?: \s* [EMOJI] )*+ \s++
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}] | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
+      | (?<![EMOJI\s]) (?: \s* [EMOJI]++ )++ \s++ (?= \p{P}* \p{Lu} )
       | [。！？]+ [\p{Pf}\p{Pe}]* (?=.)""".replace("EMOJI", _EMOJI),
     regex.VERBOSE | regex.DOTALL,
 )
 """Where a sentence may end, and what follows could start another one."""
 
 _EDGES = regex.compile(
-    r"""\s* (?: (?: [-–—*•·‣◦●○▪►>\#]+ | \(?(?:\d{1,3}|[a-z])\) ) \s+ | [EMOJI]+ \s* )*
+    r"""\s* (?: (?: [-–—*•·‣◦●○▪►>\#]+ | \(?(?:\d{1,3}|[a-z])\) | \d{1,2}\. ) \s+ | [EMOJI]+ \s* )*
         ((?>.*[^EMOJI\s][JOINERS]*)?) .*""".replace("EMOJI", _EMOJI).replace("JOINERS", _JOINERS),
     regex.VERBOSE | regex.DOTALL,
 )
 """A sentence, after marks of list items and emoji, and before emoji."""
 
-_WORD = regex.compile(r"""[^\s\p{Ps}\p{Pi}"']*+$""")
+_WORD = regex.compile(r"""(?:[^\s\p{Ps}\p{Pi}"']|(?<=\w)'(?=\w))*+$""")
 """The last word of a sentence."""
+_ORDINAL = regex.compile(r"(?:.*[^\w.,:])?\d{1,2}")
 
 
 def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
@@ -41,8 +45,9 @@ def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 
     These are marks of list items and emoji, which models that rarely saw any mistranslate.
     """
+    with_emoji = _emoji_for_emoticons(text)
     for start, end in pairwise([*sentence_starts(text, language), len(text)]):
-        match = _EDGES.fullmatch(text, start, end)
+        match = _EDGES.fullmatch(with_emoji, start, end)
         bounds = (start, *match.span(1), end)
         for (first, last), is_text in zip(pairwise(bounds), (False, True, False), strict=True):
             if text[first:last].strip():
@@ -52,21 +57,28 @@ def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
 def sentence_starts(text: str, language: str) -> list[int]:
     """Positions at which the sentences of a text start; the first is 0."""
     starts = [0]
-    for match in _BOUNDARY.finditer(text):
-        base = base_language(language)
-        word = _WORD.findall(text, max(0, match.start() - 20), match.start())[0]
-        is_ordinal = base in ORDINAL_STOPS and word[-1:].isdigit()
-        if not is_ordinal and word not in _abbreviations(base):
-            starts.append(match.end())
+    for match in _BOUNDARY.finditer(_emoji_for_emoticons(text)):
+        if match["stop"]:
+            base = base_language(language)
+            word = _WORD.findall(text, max(0, match.start() - 20), match.start())[0]
+            is_ordinal = base in ORDINAL_STOPS and _ORDINAL.fullmatch(word)
+            if is_ordinal or word in _abbreviations(base):
+                continue
+        starts.append(match.end())
     return starts
+
+
+def _emoji_for_emoticons(text: str) -> str:
+    """The text with emoji in the place of ``:)`` and the like, for each of their characters one."""
+    return _EMOTICON.sub(lambda match: "😀" * len(match[0]), text)
 
 
 @cache
 def _abbreviations(language: str) -> frozenset[str]:
-    """Abbreviations after which a sentence goes on; of English for languages without a list."""
+    """Abbreviations after which no sentence ends; the English ones for languages without a list."""
     from sacremoses.corpus import NonbreakingPrefixes  # takes 0.3 s, and few lines need it
 
-    # Those with a mark count before a number only, and ``_BOUNDARY`` knows them.
+    # Those with a mark are none unless a number follows, which ``_BOUNDARY`` handles.
     words = [word for word in NonbreakingPrefixes().words(language) if "#" not in word]
     return frozenset([*words, *map(str.capitalize, words)])
 

@@ -58,7 +58,7 @@ def beam_search(
     state = BeamState(max_lengths, beam_size, nbest, alpha, eos, device)
     state.tokens.fill_(bos)
     tokens, parents = state.tokens[:, :1], state.parents[:, :1]  # at first all beams are the same
-    for t in range(max(max_lengths) + 1):
+    for t in range(max(max_lengths) + 1):  # at its maximum length a sentence ends
         log_probs = model.step(tokens, parents)
         if prefixes is not None:
             force_prefixes(log_probs, prefixes, active, t)

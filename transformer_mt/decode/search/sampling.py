@@ -65,7 +65,7 @@ def sample(
             for drawn, token, log_prob in zip(samples[i], ids, terms, strict=True):
                 if not is_finished(drawn):
                     drawn.append((token, log_prob))
-        # Each continues itself; after the first step, the only beam that there was.
+        # Each sample continues its own beam; the first step has a single beam.
         own = torch.arange(tokens.shape[1], device=device)
         parents = own.expand_as(tokens) if t else torch.zeros_like(tokens)
         rows = remaining_rows([all(map(is_finished, samples[i])) for i in active])

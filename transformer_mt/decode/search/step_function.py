@@ -18,7 +18,7 @@ class StepFunction(Protocol):
 
         Args:
             tokens: [B, W] int64, the newest token of each beam. In the first step W may be 1.
-            parents: [B, W] int64, the beam of the step before that each beam continues.
+            parents: [B, W] int64, the beam of the previous step that each beam continues.
 
         Returns:
             [B, W, V] float32, which the caller may overwrite.

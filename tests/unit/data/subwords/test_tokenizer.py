@@ -84,6 +84,8 @@ def test_marks_that_the_training_text_lacked_are_left_out_of_sources(
         assert tokenizer.normalize(line.removeprefix(tag)).split() == expected.split()
     quoted = tokenizer.encode_source(f"{tag}„rotes“ – Haus…", PLAIN)
     assert quoted == tokenizer.encode_source(f'{tag}"rotes" - Haus...', PLAIN)
+    accents = [tokenizer.encode_source(f"{tag}{word}", PLAIN) for word in ("Über", "U\u0308ber")]
+    assert accents[0] == accents[1]
     ((src, tgt),) = tokenizer.encode_pairs([(f"{tag}\ufeffHaus", "\ufeffHaus")], PLAIN)
     assert src == tokenizer.encode_source(f"{tag}Haus", PLAIN)
     assert tgt == tokenizer.encode("\ufeffHaus") != tokenizer.encode("Haus")

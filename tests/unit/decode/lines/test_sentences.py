@@ -15,6 +15,7 @@ SENTENCES = {
         ['He said: "The dog sleeps."', "A fox jumps.", "Wait … what?", "- Red."],
         ["The U.S. President met J. R. R. Fox at St. Paul.", "It was 2010.", "It rained."],
         ["See http://a.b/c?q=Now.Then there.", "Write to a@b.com.", "Thanks."],
+        ["Who am I?", "I do not know.", "Vitamin C!", "He takes it."],
         ["Give it to me.", "I want to climb Mt. Fuji."],
         ["Use e.g. Python.", "A list of 1.6 million etc. follows.", "20 came."],
         ["Plan B\xa0.", "Next one.", "A page\u2028of one.", "Another. \x0b", "Yes."],
@@ -24,6 +25,7 @@ SENTENCES = {
     ],
     "de": [
         ["Das ist z. B. ein Satz.", "Am 3. Oktober kam Dr. Müller.", "„Nein.“", "Er ging."],
+        ["Ich bin 30!", "Und du?"],
         ["Seit dem 19. und 20. Jahrhundert kostet er ca. 5 Euro.", "„Ja!“, sagte er, d.h. Ja."],
     ],
     "fr": [["Voir l'art. 5 du code.", "M. Dupont et Mme. Curie sont là.", "Quoi ?"]],
