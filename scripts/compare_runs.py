@@ -88,7 +88,8 @@ def main() -> None:
         | results(run, config.get("train.best_by", "bleu"))
         for run, config in configs.items()
     ]
-    print(tabulate(rows, headers="keys", tablefmt="plain", floatfmt=".2f", disable_numparse=[0]))
+    text = range(1 + len(differing))  # columns of names and settings; the others are scores
+    print(tabulate(rows, headers="keys", tablefmt="plain", floatfmt=".2f", disable_numparse=text))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from transformer_mt.model_folder import ModelSettings
 Json = dict[str, Any]
 
 
-def tokenizer_files(tokenizer: Tokenizer, trained: ModelSettings) -> Json:
+def tokenizer_files(tokenizer: Tokenizer, trained: ModelSettings, num_positions: int) -> Json:
     """The files of the tokenizer of a model, by name, besides its SentencePiece models."""
     tags = [tag for tag in tokenizer.tags if not tag.startswith(">>")]  # besides Marian's own
     if tags and not tokenizer.is_joint:  # an added token has one id for both languages
@@ -29,7 +29,7 @@ def tokenizer_files(tokenizer: Tokenizer, trained: ModelSettings) -> Json:
     settings = {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": not tokenizer.is_joint,
-        "model_max_length": trained.decode.max_source_tokens + 1,
+        "model_max_length": min(trained.decode.max_source_tokens + 1, num_positions),
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": not tags,  # "</s>" in a text is not the end symbol
         "unk_token": tokenizer.vocabulary[UNK],

@@ -62,7 +62,7 @@ def to_transformers(source: LoadedFolder, folder: Path, _: str | None) -> str:
     settings = transformers_model.model_settings(model, positions)
     generation = transformers_model.generation_settings(trained.decode, positions)
     weights = transformers_model.convert_weights(model, positions)
-    converted = marian_tokenizer.tokenizer_files(tokenizer, trained)
+    converted = marian_tokenizer.tokenizer_files(tokenizer, trained, positions)
     converted |= {"config.json": settings, "generation_config.json": generation}
     for name, content in converted.items():
         files.write_json(folder / name, content)

@@ -105,15 +105,6 @@ def _should_compile(
 
     The default (None) compiles on a GPU if its attention kernel supports the precision and the
     head sizes. On a CPU a compiled step is slow, and meant for tests.
-
-    Args:
-        choice: The setting ``train.compile``.
-        model: Sizes of the model.
-        device: Device of the training.
-        precision: ``fp32``, ``bf16`` or ``fp16``.
-
-    Raises:
-        InputError: ``train.compile=true`` is impossible: no suitable kernel or no C compiler.
     """
     if device.type != "cuda":
         return bool(choice)

@@ -30,7 +30,7 @@ def test_same_pieces(tmp_path: Path, kind: dict[str, Any], rule: str) -> None:
     with options_of_others(normalization_rule_name=rule):
         tokenizer = make_tokenizer(tmp_path, **kind)
     trained = replace(JOB, decode=SearchConfig(max_source_tokens=256))
-    for name, content in tokenizer_files(tokenizer, trained).items():
+    for name, content in tokenizer_files(tokenizer, trained, 512).items():
         (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
     for name in run_layout.SIDE_TOKENIZERS:
         copyfile(tmp_path / "m", tmp_path / name)

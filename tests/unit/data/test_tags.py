@@ -72,7 +72,7 @@ def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> Non
     for name, tags in zip(run_layout.SIDE_TOKENIZERS, (["<law>"], []), strict=True):
         vocabulary(tmp_path / name, 290, tags)
     with input_error("takes the tag <law> for text"):
-        tokenizer_files(Tokenizer(tmp_path), TrainJob())
+        tokenizer_files(Tokenizer(tmp_path), TrainJob(), 512)
 
 
 def test_a_given_vocabulary_gets_the_tags_that_it_lacks(tmp_path: Path, tsv: str) -> None:

@@ -67,8 +67,6 @@ class MtdataCorpus:
     def files(self, folder: Path) -> SourceConfig:
         """The source as the two files that ``fetch`` wrote into a folder."""
         texts = _texts(folder)
-        if len(texts) != 2:
-            raise InputError(f"{folder} is damaged: delete the folder; it will be downloaded again")
         src, tgt = (str(texts[lang]) for lang in self._languages)
         return replace(self._source, mtdata=None, src=src, tgt=tgt)
 

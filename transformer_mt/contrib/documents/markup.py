@@ -258,7 +258,7 @@ def _add_tag(
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return
-    if left and right:
+    if left and _WORD_CHARACTER.match(right):
         tag.spaces = tag.spaces[0], " "  # inside a word: it is placed after the word
     open_tags[-1].children.append(tag)
 

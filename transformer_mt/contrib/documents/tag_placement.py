@@ -139,17 +139,18 @@ def _render(
     unplaced: list[str],
 ) -> Iterator[_Span]:
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
-    position = lo
+    position, moved = lo, list[_Span]()  # punctuation that follows what comes next
     for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
         before, position = [*words[position:start]], end
+        if before or child.closing is not None:
+            before, moved = [*moved, *before], []
         if child.closing is None:
             is_inside = before and child.left and _is_punctuation(child.right)  # m<sup>2</sup>, or
             mark = re.search(r"(?<=\w)[^\w>]+$", before[-1].text) if is_inside else None
             if mark:
                 before[-1] = replace(before[-1], text=before[-1].text[: mark.start()])
+                moved = [_Span(mark[0], _MOVED_RIGHT)]
             yield from (*before, _Span(child.text, child.spaces, "alone"))
-            if mark:
-                yield _Span(mark[0], _MOVED_RIGHT)
             continue
         yield from before
         content = [*_render(child, words, aligned, start, end, unplaced)]
@@ -160,7 +161,7 @@ def _render(
         yield from content
         yield _Span(child.closing.text, child.closing.spaces, "closing")
         yield from right
-    yield from words[position:hi]
+    yield from (*moved, *words[position:hi])
 
 
 def _move_punctuation(
@@ -224,7 +225,10 @@ def _place_children(
         if tag.start < tag.end:
             unplaced.append(tag.text)
         position = _insertion_point(tag.start, aligned, lo, hi)
-        if tag.start == parent.start:
+        own = [t + 1 for t in range(lo, hi) if aligned[t] == tag.start - 1]
+        if tag.closing is None and tag.left and not tag.spaces[0] and own:
+            position = own[-1]  # right after a word, as a footnote
+        elif tag.start == parent.start:
             position = lo
         elif tag.start == parent.end:
             position = hi

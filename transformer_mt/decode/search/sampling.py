@@ -9,8 +9,13 @@ from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
-from transformer_mt.decode.search.beam_search import fast_topk, remaining_rows
-from transformer_mt.decode.search.step_function import StepFunction, force, force_prefixes
+from transformer_mt.decode.search.beam_search import (
+    StepFunction,
+    fast_topk,
+    force,
+    force_prefixes,
+    remaining_rows,
+)
 
 
 def sample(
