@@ -66,8 +66,7 @@ class MtdataCorpus:
 
     def files(self, folder: Path) -> SourceConfig:
         """The source as the two files that ``fetch`` wrote into a folder."""
-        texts = _texts(folder)
-        src, tgt = (str(texts[lang]) for lang in self._languages)
+        src, tgt = (str(_texts(folder)[lang]) for lang in self._languages)
         return replace(self._source, mtdata=None, src=src, tgt=tgt)
 
 

@@ -2,6 +2,5 @@
 
 import logging
 
-# Without a writable home, Matplotlib keeps its caches in a temporary folder, and says so in lines
-# that nobody can act on.
+# Without a writable home, Matplotlib says where its caches are, which nobody can act on.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
