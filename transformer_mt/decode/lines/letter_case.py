@@ -21,7 +21,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
 _LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
 _CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
-_ONE_CAPITAL = regex.compile(r"[^\p{L}–—]*\p{Lu}\P{Lu}*")
+_ONE_CAPITAL = regex.compile(r"[^\p{L}–—]*\p{Lu}\P{Lu}*")  # a dash begins speech, — Oui ? dit-il.
 _CASELESS = regex.compile(r"(?![ªº])\p{Lo}")
 _SENTENCE_START = regex.compile(
     r"""(?:^(?=.*[^\w'’])|(?<!\.|\.[^\W\d])(?:\.["'”’“»)\]]*|[!?](?:["'”’“»)\]]+(?=\s["'“„«»(]))?)\s)"""
@@ -38,12 +38,12 @@ def usual_case(text: str, tokenizer: Tokenizer, lang: str) -> str:
     its first letter is its only capital, its other sentences get one, too.
 
     In capitals, each word becomes whichever has the fewest pieces or, if tied, the lowest ids: in
-    lower case, with a capital first letter (names, German nouns, "I"; within sentences only if that
-    has less than half the id) or in capitals. In other
-    text, a word that is a single piece in either form gets a capital if that form has a lower id
-    (within sentences: less than half of it), and is in lower case otherwise; all other words stay.
-    Sentences of several words start with a capital, but the first one of a text in lower case does
-    not. Text with letters of a script that has no case stays as it is.
+    lower case, with a capital first letter (names, German nouns) or in capitals. In other text, a
+    word that is a single piece in either form gets a capital if that form has a lower id, and is in
+    lower case otherwise; all other words stay. Of single pieces within sentences, except "I", the
+    one with a capital must have less than half of the other's id. Sentences of several words start
+    with a capital, but the first one of a text in lower case does not. Text with letters of a
+    script that has no case stays as it is.
     """
     if _CASELESS.search(text):
         return text
