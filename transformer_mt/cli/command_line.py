@@ -66,7 +66,7 @@ def _parse(arguments: list[str], command: Command) -> tuple[Namespace, list[str]
             hint = f"settings are written {key}=VALUE, without dashes (see --help)"
             raise UsageError(f"unrecognized argument {flag}: {hint}")
     if flags.config_name != command and "model=auto" in overrides:
-        raise UsageError("model=auto chooses an experiment: it cannot have a --config-name")
+        raise UsageError("model=auto chooses an experiment: leave out --config-name")
     return flags, overrides
 
 
