@@ -97,7 +97,7 @@ def test_too_few_pairs_are_an_error(tmp_path: Path) -> None:
     with input_error(r"data\.valid_pairs=26 would hold out more than 25% of the 100 pairs"):
         prepared(tmp_path / "a", [pairs], valid_pairs=26)
     pairs = [Pair(f"cat {i}", f"KATZE {i}" * (1 if i % 4 == 0 else 30)) for i in range(100)]
-    with input_error(r"data\.valid_pairs=25: data\.train has only \d+ suit"):
+    with input_error(r"data\.valid_pairs=25: only \d+ of the \d+ pairs drawn"):
         prepared(tmp_path / "b", [pairs], valid_pairs=25)  # most are too long
 
 

@@ -48,7 +48,7 @@ ARGV = [
         (["data.normalization=nfc"], r"leave out data\.normalization=nfc"),
         (["tokenizer.path=a.model"], r"leave tokenizer\.path out"),
         ([f"train.init_from={MODEL.parent}"], " is not a model folder"),
-        (["experiment=multi30k"], r"leave out .*layers=4 \(default 6\).* Use no experiment"),
+        (["experiment=multi30k"], r"leave out .*layers=4 \(default 6\).* Leave out an experiment"),
     ],
 )
 def test_an_incompatible_initial_model_is_refused(more: list[str], message: str) -> None:
