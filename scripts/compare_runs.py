@@ -21,8 +21,8 @@ from transformer_mt import run_layout
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.training.metrics_log import read_records
 
-PLACES = ("run_dir", "cache_dir")
-"""Settings that differ without making a difference."""
+PLACES = ("run_dir", "cache_dir", "tokenizer_sha256")
+"""Entries of ``config.yaml`` that say nothing about the recipe."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
