@@ -21,7 +21,7 @@ from transformer_mt import run_layout
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.training.metrics_log import read_records
 
-PLACES = ("run_dir", "cache_dir", "tokenizer_sha256")
+IGNORED = ("run_dir", "cache_dir", "tokenizer_sha256")
 """Entries of ``config.yaml`` that say nothing about the recipe."""
 
 
@@ -30,7 +30,7 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
     for key, value in config.items():
         if isinstance(value, dict):
             yield from flat(value, f"{prefix}{key}.")
-        elif prefix + key not in PLACES:
+        elif prefix + key not in IGNORED:
             yield prefix + key, str(_without_nulls(value))
 
 

@@ -77,7 +77,7 @@ def with_initial_model(job: TrainJob, reference: str) -> TrainJob:
         recorded = model_folder.read_config(run_dir, TrainJob)
         start = recorded.train.init_from or ""
         repository = hub_models.repository(reference)
-        # A commit is meant as it is; a branch, or no revision, is the commit that it was.
+        # A commit is taken as given; a branch, or no revision, stands for the recorded commit.
         is_commit = re.search("@[0-9a-f]{40}$", reference)
         pinned = repository is not None and hub_models.repository(start) == repository
         if start == reference or (pinned and not is_commit):

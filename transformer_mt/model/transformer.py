@@ -205,7 +205,7 @@ class DecoderState:
     """Number of target positions decoded so far, t."""
 
     def allocate(self, parents: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Allocates a cache slot for each of the first W' beams, which take over those of a parent.
+        """Lets the first W' beams take over their parents' cache slots, and adds one for each.
 
         Args:
             parents: [B, W'] int64, the beam of the previous step that each of them continues.

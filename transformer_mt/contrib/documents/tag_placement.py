@@ -139,13 +139,13 @@ def _render(
     unplaced: list[str],
 ) -> Iterator[_Span]:
     """The words ``lo`` to ``hi`` of the translation, with the tags inside ``tag``."""
-    position, moved = lo, list[_Span]()  # punctuation that follows what comes next
+    position, moved = lo, list[_Span]()  # punctuation, to follow the notes after its word
     for start, end, child in _place_children(tag, aligned, lo, hi, unplaced):
         before, position = [*words[position:start]], end
         if before or child.closing is not None:
             before, moved = [*moved, *before], []
         if child.closing is None:
-            is_inside = before and child.left and _is_punctuation(child.right)  # m<sup>2</sup>, or
+            is_inside = before and child.left and _is_punctuation(child.right)  # m<sup>2</sup>,
             mark = re.search(r"(?<=\w)[^\w>]+$", before[-1].text) if is_inside else None
             if mark:
                 before[-1] = replace(before[-1], text=before[-1].text[: mark.start()])

@@ -220,7 +220,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
         InputError: A source cannot be read, or nothing is left.
     """
     data, report = task.data, CleaningReport(task.data.cleaning)
-    num_own, sources, sizes = len(data.train), list[int](), list[int]()
+    sources, sizes = list[int](), list[int]()
     with (
         ExitStack() as stack,
         closing(read_chunks(data, "encoded", task.phrases)) as chunks,
@@ -234,7 +234,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
                 opened[name].write(array)
             sources.append(chunk.source)
             sizes.append(chunk.report.kept)
-            if chunk.source < num_own:
+            if chunk.source < len(data.train):
                 report.merge(chunk.report)
     if not report.kept:
         dropped = ", ".join(f"{count:,} {name}" for name, count in report.dropped.items() if count)
@@ -245,12 +245,10 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
     kept = np.ones(sum(sizes), np.bool_)
     if data.cleaning.deduplicate:
         kept = find_first(folder / HASHES)
+        own = kept[: report.kept]  # phrases follow
+        report.dropped[DUPLICATE] = int(np.count_nonzero(~own))
     masks = [kept[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
-    chunks_kept = list(zip(sources, masks, strict=True))
-    if data.cleaning.deduplicate:
-        duplicates = (np.count_nonzero(~mask) for source, mask in chunks_kept if source < num_own)
-        report.dropped[DUPLICATE] = int(sum(duplicates))
-    return Encoded(folder, chunks_kept, report)
+    return Encoded(folder, list(zip(sources, masks, strict=True)), report)
 
 
 def encode_corpus(task: EncodeChunk, folder: Path) -> None:

@@ -21,7 +21,7 @@ _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _NOT_IN_ADDRESS = r"(?<![^\s([“„«‘¿¡\"]){}(?![\w@/(=]|[.:][\w/])"
 _LETTERS = re.compile(_NOT_IN_ADDRESS.format(r"[^\W\d_]+"))
 _CAPITALS = regex.compile(_NOT_IN_ADDRESS.format(r"\p{Lu}{3,}"))
-_ONE_CAPITAL = regex.compile(r"[^\p{L}–—]*\p{Lu}\P{Lu}*")  # a dash begins speech, — Oui ? dit-il.
+_ONE_CAPITAL = regex.compile(r"[^\p{L}–—]*\p{Lu}\P{Lu}*")  # a dash begins direct speech
 _CASELESS = regex.compile(r"(?![ªº])\p{Lo}")
 _SENTENCE_START = regex.compile(
     r"""(?:^(?=.*[^\w'’])|(?<!\.|\.[^\W\d])(?:\.["'”’“»)\]]*|[!?](?:["'”’“»)\]]+(?=\s["'“„«»(]))?)\s)"""

@@ -15,7 +15,6 @@ _JOINERS = "\u200d\u20e3\ufe0f"
 _EMOJI = f"{_JOINERS}\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 
 _EMOTICON = regex.compile(r"(?<!\S)(?:[:;=]['’]?-?[)(DPpOo3/|\]\[*]+|<3+|\^_?\^|[xX]D+)(?!\S)")
-
 _BOUNDARY = regex.compile(
     r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # not of J. Smith, U.S., d.h.
                           | (?i: M(?:rs?|s|me) | Dr | Prof | Sept | [SFM]t | [HFNSJ]r)))(?P<stop>\.)
@@ -38,6 +37,7 @@ _EDGES = regex.compile(
 _WORD = regex.compile(r"""(?:[^\s\p{Ps}\p{Pi}"']|(?<=\w)'(?=\w))*+$""")
 """The last word of a sentence."""
 _ORDINAL = regex.compile(r"(?:.*[^\w.,:])?\d{1,2}")
+"""A word that a full stop may make an ordinal number: not 1990, 3,50 or 8:30."""
 
 
 def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
@@ -69,7 +69,7 @@ def sentence_starts(text: str, language: str) -> list[int]:
 
 
 def _emoji_for_emoticons(text: str) -> str:
-    """The text with emoji in the place of ``:)`` and the like, for each of their characters one."""
+    """The text with each character of an emoticon, such as ``:)``, replaced by an emoji."""
     return _EMOTICON.sub(lambda match: "😀" * len(match[0]), text)
 
 
@@ -78,7 +78,7 @@ def _abbreviations(language: str) -> frozenset[str]:
     """Abbreviations after which no sentence ends; the English ones for languages without a list."""
     from sacremoses.corpus import NonbreakingPrefixes  # takes 0.3 s, and few lines need it
 
-    # Those with a mark are none unless a number follows, which ``_BOUNDARY`` handles.
+    # Entries marked #NUMERIC_ONLY# matter before numbers only, which ``_BOUNDARY`` handles.
     words = [word for word in NonbreakingPrefixes().words(language) if "#" not in word]
     return frozenset([*words, *map(str.capitalize, words)])
 
