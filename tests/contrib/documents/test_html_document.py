@@ -59,7 +59,7 @@ def test_a_page() -> None:
         "<p></p><br/>\r\n",
         "<p translate=no>text <b>text</b></p>",
         "<p class='a notranslate'>text</p>",
-        "<p lang=fr>texte</p>",
+        "<p lang=fr>texte</p><p xml:lang=fr>texte</p>",
         "<script>text",
         "5 <?php text <p>",
         "<p>12:30 &amp; 5 %</p><td>module.function()</td><p title=''>\ufeff</p>",
@@ -84,6 +84,10 @@ def test_untranslated(page: str, caplog: pytest.LogCaptureFixture) -> None:
         ("one <svg><path/></svg> two<wbr> three", "ONE <svg><path/></svg> TWO<wbr> THREE"),
         ("<a>a</a> |<a>b</a>\n· <a>c</a>", "<a>A</a> |<a>B</a>\n· <a>C</a>"),
         ("<HTML LANG=en><P>one <x-y>two</x-y></P>", "<HTML LANG=de><P>ONE <x-y>TWO</x-y></P>"),
+        (
+            "a<a href=x><sup>1</sup></a>. b<a id=i></a>.",
+            "A<a href=x><sup>1</sup></a>. B<a id=i></a>.",
+        ),
         ("<p>Use {xi} or <b>{xj}</b>.", "<p>USE {xi} OR <b>{xj}</b>."),  # as codes of a line
     ],
 )

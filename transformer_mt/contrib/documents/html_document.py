@@ -88,7 +88,7 @@ class HtmlDocument(MarkupDocument):
             elif pieces and pieces[-1].kind == kind and pieces[-1].end == start:
                 start = pieces.pop().start
             pieces.append(Piece(kind, start, len(self.parts), token.name))
-            if (kind, token.name) == ("closing", "sup"):
+            if kind == "closing":
                 _join_note(pieces, self.parts)
         self.add_unit(pieces)
 
@@ -109,9 +109,11 @@ class HtmlDocument(MarkupDocument):
 
 
 def _join_note(pieces: list[Piece], parts: Sequence[str]) -> None:
-    """Makes the last element one piece, unless it has letters: a footnote, or an exponent."""
+    """Makes the last element one piece if it has no words: an anchor, a footnote, an exponent."""
+    is_word = str.isalpha if pieces[-1].name == "sup" else str.strip  # any but a space
     for i in reversed(range(len(pieces))):
-        if pieces[i].kind == "text" and any(map(str.isalpha, unescape(parts[pieces[i].start]))):
+        text = unescape(parts[pieces[i].start]) if pieces[i].kind == "text" else ""
+        if pieces[i].kind == "verbatim" or any(map(is_word, text)):
             return
         if pieces[i].kind == "opening" and pieces[i].name == pieces[-1].name:
             pieces[i:] = [Piece("alone", pieces[i].start, pieces[-1].end)]
@@ -128,7 +130,7 @@ def _kind(tag: Token, parent: str, src_lang: str) -> str:
         return "" if translate == "yes" and not _KEPT.fullmatch(tag.name) else "block"
     if parent:
         return parent
-    lang = attributes.get("lang") or src_lang
+    lang = attributes.get("lang") or attributes.get("xml:lang") or src_lang
     foreign = tag.name != "html" and not may_be_same_language(lang, src_lang)
     hidden = translate == "no" or not _KEPT_CLASSES.isdisjoint(attributes.get("class", "").split())
     if not (_KEPT.fullmatch(tag.name) or foreign or hidden):

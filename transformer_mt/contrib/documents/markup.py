@@ -36,7 +36,9 @@ _VERBATIM = "|".join(
     (
         # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; {v}2 and {h}{m} as one
         rf"(?<!\d)\d*+(?:[$#%]?{_BRACES}\d*+)+",
-        r"(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:hh?|ll?)?[sdiufgxXc@](?!\w)",  # %1$s
+        # %1, %L1 of Qt; %s, %1$s, %(name)s, %zu, %ds for seconds, but not 50% discount
+        r"(?:(?<![\d%])%(?:L?[1-9]\d?(?![\d$.])|(?:\(\w+\)|\d+\$)?[-+#0']*(?:\d+|\*)?"
+        r"(?:\.(?:\d+|\*))?(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGcspn@](?![^\W\d_]{3})))+",
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
     )
@@ -258,8 +260,8 @@ def _add_tag(
         open_tags[-1].children.append(tag)
         open_tags.append(tag)
         return
-    if left and _WORD_CHARACTER.match(right):
-        tag.spaces = tag.spaces[0], " "  # inside a word: it is placed after the word
+    if left and right and match.string[match.end()] != "<":
+        tag.spaces = tag.spaces[0], " "  # in the translation, a word may follow it
     open_tags[-1].children.append(tag)
 
 

@@ -18,6 +18,8 @@ _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 """A line of a message that has a letter, without the spaces around it."""
 _MESSAGE = re.compile(r'\A.*^[ \t]*(?:msgstr|").*?(?=\s*?$)', re.DOTALL | re.MULTILINE)
 """A message with the comments before it, to the end of its last line."""
+_COMMENT = re.compile(r"^#(?![,|~]).*\n", re.MULTILINE)
+"""A comment or a reference, but neither flags nor the previous text."""
 _UNCLOSED = re.compile(r'^\s*(?:msg\S+\s+)?"(?:[^"\\\n]|\\.)*$', re.MULTILINE)
 """A line whose quote is not closed; polib would cut off its last character."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
@@ -87,11 +89,11 @@ class PoDocument:
                 message.msgstr = "".join(forms[0])
             message.fuzzy = self._fuzzy
             message.previous_msgctxt = message.previous_msgid = message.previous_msgid_plural = None
+            message.comment, message.tcomment, message.occurrences = "", "", []  # they stay
             before = blocks[number]
             after = str(message).rstrip().replace("\n", "\r\n" if "\r\n" in before else "\n")
-            given = _MESSAGE.match(before)
-            assert given is not None
-            blocks[number] = after + before[given.end() :]
+            rest = _MESSAGE.sub("", before)
+            blocks[number] = "".join(_COMMENT.findall(before.removesuffix(rest))) + after + rest
         warnings = list_places(UNPLACED, [*dict.fromkeys(unplaced)], str)
         warnings += list_places(FAILED, failed, "line {}".format)
         done = len(self._open) - len(failed)
@@ -100,9 +102,9 @@ class PoDocument:
 
 def _open_texts(message: Any, num_forms: int) -> dict[int, str]:
     """The texts of a message that need a translation, by plural form."""
-    if message.obsolete or message.translated():
+    if message.obsolete:
         return {}
-    texts, given = [message.msgid], {} if message.fuzzy else message.msgstr_plural
+    texts, given = [message.msgid], message.msgstr_plural or {0: message.msgstr}
     if message.msgid_plural:  # a single form is the plural
         texts = [message.msgid, *[message.msgid_plural] * num_forms][num_forms == 1 :][:num_forms]
-    return {form: text for form, text in enumerate(texts) if text and not given.get(form)}
+    return {i: text for i, text in enumerate(texts) if text and (message.fuzzy or not given.get(i))}
