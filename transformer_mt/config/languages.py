@@ -72,7 +72,10 @@ def is_variant(code: str, lang: str) -> bool:
 
 
 def foreign_letter(lang: str) -> regex.Pattern[str] | None:
-    """Pattern of a letter that is not in the language's script, or None if that is unknown."""
+    """Pattern of a letter that is not in the language's script, or None if that is unknown.
+
+    In a language without spaces between words, it finds Latin words as a whole.
+    """
     base = base_language(lang)
     if base not in LIKELY_SUBTAGS:
         return None
@@ -80,4 +83,5 @@ def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     scripts = "Latn Cyrl" if base in _LATIN_OR_CYRILLIC else _SCRIPTS.get(script, script)
     # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.
     own = "".join(rf"\p{{scx={name}}}" for name in scripts.split())
-    return regex.compile(rf"[^\P{{L}}{own}]")
+    words = r"\p{Latn}+|" * (base in UNSPACED)
+    return regex.compile(rf"{words}[^\P{{L}}{own}]")

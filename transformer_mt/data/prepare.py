@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 _HELD_OUT = "held_out.json"
 """Name of the held-out pairs in the folder of the vocabulary."""
 
-_TEXT_VERSION = 6
+_TEXT_VERSION = 7
 """Version of the reading and cleaning of text; it is part of the cache keys."""
 _NOISE_VERSION = 5
 """Version of ``data.augment``; it is part of the cache keys of what has noise."""

@@ -44,6 +44,7 @@ def test_phrases_have_words_and_the_most_frequent_come_first() -> None:
     assert ("!", "!") not in found
     assert ("b a.", "y x.") not in found
     assert phrase_pairs([Pair("", ""), Pair("...", "word")]) == phrase_pairs([]) == []
+    assert phrase_pairs([Pair("a b c", "无效的，字符 类"), Pair("これ、 a", "x y")] * 9) == []
 
 
 def test_a_corpus_gets_phrases_of_its_sentences_unless_they_are_held_out(tmp_path: Path) -> None:

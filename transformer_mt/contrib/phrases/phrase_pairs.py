@@ -20,6 +20,8 @@ import numpy.typing as npt
 from transformer_mt.protocols import Pair
 
 _WORD = re.compile(r"\w+|[^\w\s]")
+_UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+"""A letter of a script without spaces between words: Thai to Burmese, Khmer, kana, Han."""
 _MAX_WORDS = 5
 """Maximum number of words of a phrase on each side; a punctuation mark is a word, too."""
 _MAX_CHARACTERS = 500
@@ -70,6 +72,7 @@ def phrase_pairs(pairs: Sequence[Pair]) -> list[Pair]:
         Each pair of phrases once, the most frequent first.
     """
     short = [pair for pair in pairs if max(map(len, pair)) <= _MAX_CHARACTERS]
+    short = [pair for pair in short if not _UNSPACED.search("".join(pair))]
     src, tgt = _Words([pair.src for pair in short]), _Words([pair.tgt for pair in short])
     links = [np.concatenate(part) for part in zip(*_links(src, tgt), strict=True)]
     spans = _phrases(src, tgt, *links)

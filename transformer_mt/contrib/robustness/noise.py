@@ -78,8 +78,7 @@ def lower_case(pair: Pair, _: np.random.Generator) -> Pair:
 
 def emphasis(pair: Pair, rng: np.random.Generator) -> Pair:
     """A source with a word of four letters or more in capitals, if it has one in lower case."""
-    words = list(re.finditer(r"(?<!\w)[^\W\d_]{4,}(?!\w)", pair.src))
-    words = [word for word in words if word[0].islower()]
+    words = [w for w in re.finditer(r"(?<!\w)[^\W\d_]{4,}(?!\w)", pair.src) if w[0].islower()]
     if not words:
         return pair
     word = words[rng.integers(len(words))]

@@ -140,14 +140,15 @@ _GROUPED = re.compile(
 def numbers(text: str) -> list[str]:
     """Runs of digits of a text, sorted, without leading zeros and separators of thousands.
 
-    A decimal point or comma separates two runs: 1,234.5 and 1.234,5 both are ``["1234", "5"]``.
+    A decimal point or comma separates two runs: 1,234.5 and 1.234,5 both are ``["1234", "5"]``. The
+    number of a placeholder (%1$s) is none: translations may have them in another order.
     """
     if not _DIGIT.search(text):
         return []
     text = _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     if not text.isascii():
         text = _DIGIT.sub(lambda match: str(unicodedata.digit(match[0])), text)
-    return sorted(run.lstrip("0") for run in re.findall(r"\d+", text))
+    return sorted(run.lstrip("0") for run in re.findall(r"\d+(?!\d|\$)", text))
 
 
 def digit_mismatch(src: str, tgt: str) -> bool:
@@ -175,15 +176,17 @@ def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
 def wrong_script(config: CleaningConfig, lang: str) -> SideFilter:
     """Less than ``min_script_share`` of the letters are in the language's script.
 
-    Languages of unknown script and texts without letters are not checked.
+    Languages of unknown script and texts without letters are not checked. In a language without
+    spaces between words, a Latin word counts as one letter.
     """
     foreign, share = foreign_letter(lang), config.min_script_share or 0.0
 
     def drop(text: str) -> bool:
         if foreign is None or not foreign.search(text):
             return False
-        letters = len(_LETTER.findall(text))
-        return letters - len(foreign.findall(text)) < share * letters
+        found = foreign.findall(text)
+        own = len(_LETTER.findall(text)) - len("".join(found))
+        return own < share * (own + len(found))
 
     return drop
 

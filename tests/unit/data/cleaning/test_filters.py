@@ -117,6 +117,7 @@ def test_identical(src: str, tgt: str, expected: bool) -> None:
         ("May 3, 2012, at 08:30", "am 3. Mai 2012 um 8.30 Uhr", False),
         ("in 2012 300 people", "2012 waren es 300", False),  # not one number
         ("٣٫١٤ و ١٢٬٣٤٥", "3.14 and 12,345", False),
+        ("from %s to %s", "nach %2$s von %1$s", False),
         ("5 km² in ½ h", "5 Quadratkilometer in 30 min", True),
         ("12 of 12", "12", True),
         ("a 7", "b 7" + 5000 * "7", True),
@@ -161,6 +162,8 @@ def test_words_of_a_language_without_spaces_have_any_length() -> None:
         ("sr", "оvo je ово", False),
         ("ja", "東京でラーメンを食べました。", False),
         ("zh_Hans", "東京でラーメンを食べました。", True),
+        ("zh_Hans", "更新 .git/shallow 的引用", False),  # two Latin words
+        ("zh_Hans", "LyX BLOCKS 档", True),
         ("ko", "안녕하세요 漢字", False),
         ("ar", "مـــرحبا", False),  # with letters that scripts share
         ("tlh", "где", False),  # not in the table
