@@ -49,8 +49,8 @@ SWAPPED = "source and target seem to be swapped in the validation set"
         (IN, swapped(OUT), SWAPPED),
         (swapped(IN), OUT, SWAPPED),
         (TRAIN, [*VALID, *A_FEW], None),
-        (TRAIN, TRAIN, "100% of the validation pairs are training pairs, too"),
-        (TRAIN, [*TRAIN[100:150], *VALID[:150]], "25% of the validation pairs are training pairs"),
+        (TRAIN, TRAIN, "100% of the validation targets are training targets, too"),
+        (TRAIN, [*TRAIN[100:150], *VALID[:150]], "25% of the validation targets are"),
     ],
 )
 def test_suspicious_data_give_one_warning_and_others_none(
