@@ -89,7 +89,7 @@ def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
         try:
             found.append(_verify(path))
         except InputError as error:
-            log.warning("%s cannot be used and is ignored: %s", path, error)
+            log.warning("%s cannot be used, and may be deleted: %s", path, error)
     return found
 
 

@@ -53,7 +53,8 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
     path = run_dir / run_layout.METRICS
     if not path.exists():
         return []
-    with reading(path) as place, path.open(encoding="utf-8") as file:
+    remedy = "delete that line: training does not need it"
+    with reading(path, remedy=remedy) as place, path.open(encoding="utf-8") as file:
         records = []
         for place.line, line in enumerate(file, 1):
             if line.endswith("\n"):

@@ -57,21 +57,27 @@ class TrainingState:
             best_by: The metric to compare; higher is better, except for ``nll``.
         """
         self.metrics = metrics
-        value, nll = metrics[best_by], metrics["nll"]
-        if max(value, self.best or 0.0) < _CHANCE.get(best_by, -math.inf):
-            better = is_better(nll, self.best_nll, "nll")
-        else:
-            better = is_better(value, self.best, best_by)
-        if better:
-            self.best, self.best_nll, self.best_step, self.stale = value, nll, self.step, 0
+        metric = deciding_metric(best_by, metrics[best_by], self.best or 0.0)
+        if self.best is None or is_better(metrics[metric], self.best_value(metric), metric):
+            self.best, self.best_nll = metrics[best_by], metrics["nll"]
+            self.best_step, self.stale = self.step, 0
         else:
             self.stale += 1
 
+    def best_value(self, metric: str) -> float:
+        """The value of ``train.best_by``, or of ``nll``, in the best validation."""
+        value = self.best_nll if metric == "nll" else self.best
+        assert value is not None
+        return value
 
-def is_better(value: float, other: float | None, metric: str) -> bool:
-    """Whether a value of a metric is better than another; any value is better than none."""
-    if other is None:
-        return True
+
+def deciding_metric(best_by: str, value: float, other: float) -> str:
+    """The metric that decides which of two validations, with these scores, is better."""
+    return "nll" if max(value, other) < _CHANCE.get(best_by, -math.inf) else best_by
+
+
+def is_better(value: float, other: float, metric: str) -> bool:
+    """Whether a value of a metric is better than another."""
     return value < other if metric == "nll" else value > other
 
 

@@ -25,7 +25,7 @@ from transformer_mt.training.checkpoint_manager import CheckpointManager
 from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.optimizer import Schedule
-from transformer_mt.training.progress import StoppingCriteria, is_better
+from transformer_mt.training.progress import StoppingCriteria, deciding_metric, is_better
 from transformer_mt.training.setup import (
     agreed_precision,
     default_max_tokens,
@@ -286,10 +286,10 @@ class Trainer:
             self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
         if metrics is None or state.best is None:
             return
-        value = metrics[config.best_by]
-        best, final = (self._monitor.format_metric(config.best_by, x) for x in (state.best, value))
-        better = is_better(state.best, value, config.best_by) and best != final  # as printed
-        if better:
+        metric = deciding_metric(config.best_by, metrics[config.best_by], state.best)
+        values = state.best_value(metric), metrics[metric]
+        best, final = (self._monitor.format_metric(metric, value) for value in values)
+        if is_better(*values, metric) and best != final:  # as printed
             self._monitor.note(
                 f"  better on the validation set: the checkpoint of update {state.best_step:,} "
                 f"({best}); the same command with train.final=best makes it the model"
