@@ -191,7 +191,7 @@ class BeamState:
         At the maximum length only the end symbol can follow, and its log-probability counts; the
         authors' code cuts such translations off without one.
         """
-        values, tokens = fast_topk(log_probs, 2 * self._beam_size)
+        values, tokens = log_probs.topk(min(2 * self._beam_size, log_probs.shape[-1]))
         is_full = (self._max_lengths == self._t)[:, None, None]
         only_end = torch.full_like(values, -torch.inf)
         only_end[..., 0] = log_probs[..., self._eos]
@@ -277,27 +277,6 @@ def force_prefixes(
     """
     own = enumerate(prefixes[i] for i in active)
     force(log_probs, [(row, prefix[t]) for row, prefix in own if t < len(prefix)])
-
-
-def fast_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """``values.topk(k)`` for large V: [..., V] → values and indices, [..., min(k, V)].
-
-    Written as a matrix, the k best of V values are in the k columns with the best maxima, and
-    column maxima are quickly found. (``topk`` on a GPU passes over all values five times.)
-    """
-    size = values.shape[-1]
-    height = int((size / k) ** 0.5)
-    width = size // max(height, 1)
-    if height < 4 or width < k:
-        return values.topk(min(k, size))
-    matrix = values[..., : height * width].unflatten(-1, (height, width))
-    columns = matrix.amax(-2).topk(k).indices  # [..., k]
-    positions = torch.arange(size, device=values.device)
-    candidates = positions[: height * width : width, None] + columns[..., None, :]
-    rest = positions[height * width :].expand(*values.shape[:-1], -1)
-    candidates = torch.cat((candidates.flatten(-2), rest), -1)
-    top, index = values.gather(-1, candidates).topk(k)
-    return top, candidates.gather(-1, index)
 
 
 def remaining_rows(done: Sequence[bool]) -> list[int]:

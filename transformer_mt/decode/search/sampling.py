@@ -11,7 +11,6 @@ from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
 from transformer_mt.decode.search.beam_search import (
     StepFunction,
-    fast_topk,
     force,
     force_prefixes,
     remaining_rows,
@@ -96,7 +95,7 @@ def sample_tokens(
     index = None
     kept = log_probs
     if top_k:
-        kept, index = fast_topk(log_probs, top_k)
+        kept, index = log_probs.topk(min(top_k, log_probs.shape[-1]))
     probs = (kept.double() / temperature).softmax(-1)
     cumulative = probs.cumsum(-1)
     threshold = uniform.double()[..., None] * cumulative[..., -1:]

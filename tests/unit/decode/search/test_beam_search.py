@@ -1,7 +1,6 @@
 """Beam search against enumeration of all translations, and against a reference implementation."""
 
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.search_tables import (
@@ -20,7 +19,7 @@ from support.search_tables import (
 )
 from torch import Tensor
 
-from transformer_mt.decode.search.beam_search import beam_search, fast_topk
+from transformer_mt.decode.search.beam_search import beam_search
 
 
 @given(TABLES, st.lists(st.integers(0, 3), min_size=1, max_size=3), ALPHAS, st.booleans())
@@ -142,14 +141,3 @@ def test_no_early_stopping_while_a_longer_translation_may_win() -> None:
     ((best,),) = beam_search(model, [5], beam_size=2, alpha=1.0, bos=BOS, eos=EOS)
     assert best.tokens == [2] * 5
     assert best.score == pytest.approx(-1.75 * 6 / 11)
-
-
-@pytest.mark.parametrize("size", [1, 7, 8, 100, 128, 131, 1000, 4099])
-def test_fast_topk_equals_topk(size: int) -> None:
-    torch.manual_seed(size)
-    values = torch.stack([torch.randperm(size) for _ in range(300)]).view(100, 3, size).float()
-    for k in (1, 2, 8):
-        top, indices = fast_topk(values, k)
-        expected, expected_indices = values.topk(min(k, size))
-        assert torch.equal(top, expected)
-        assert torch.equal(indices, expected_indices)
