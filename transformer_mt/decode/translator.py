@@ -38,10 +38,6 @@ counted as short. Of the references of Multi30k's test set none is, of newstest2
 (``scripts/bench/RESULTS.md``)."""
 
 
-_EMPTY = Translation("", 0.0, 0)
-"""The translation of a blank line."""
-
-
 class _Part(NamedTuple):
     """A sentence, or a part of one that is longer than ``max_source_tokens``."""
 
@@ -230,7 +226,8 @@ class Translator:
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
         for (tag, given), text, (line_parts, starts) in zip(tagged, usual, split, strict=True):
-            translations, *others = [translated[part] for part in line_parts] or [[_EMPTY]]
+            blank = [Translation.copied("", align)] * nbest
+            translations, *others = [translated[part] for part in line_parts] or [blank]
             if others:
                 space = word_separator(languages(tag)[1])
                 words = word_indices(text, starts)

@@ -47,9 +47,9 @@ def test_alignment_is_the_attention_of_the_last_layer_but_one(layers: int, chose
 
 def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, max_source_tokens=25)
-    normalizer = Normalizer("standard", "en", "de")  # which makes five words of the last line
+    normalizer = Normalizer("standard", "en", "de")  # which makes five words of a—b—c
     translator = make_translator(random_model(), tokenizer, config, normalizer)
-    lines = [*random_lines(8, 6), "the " + "x" * 9 + " dog", " ".join(WORDS * 2), "", "a—b—c"]
+    lines = [*random_lines(8, 6), "the " + "x" * 9 + " dog", " ".join(WORDS * 2), "a—b—c", ""]
     found = translator.translate_nbest(lines, 2, align=True)
     assert translator.cut_lines == 1
     for line, translations in zip(lines[:-3], found[:-3], strict=True):
@@ -57,7 +57,8 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
             assert t.alignment is not None
             assert [b for _, b in t.alignment] == list(range(len(t.text.split())))
             assert all(0 <= a < len(line.split()) for a, _ in t.alignment)
-    assert all(t.alignment is None for translations in found[-3:] for t in translations)
+    assert all(t.alignment is None for translations in found[-3:-1] for t in translations)
+    assert [t.alignment for t in found[-1]] == [[], []]
     assert all(t.alignment is None for (t,) in translator.translate_nbest(lines, 1))
 
 
