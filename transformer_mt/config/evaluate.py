@@ -74,6 +74,8 @@ class EvaluateJob(Checked):
         )
         message = f"bootstrap={self.bootstrap}: 95% intervals need at least 40 resamples (0: none)"
         require(not 0 < (self.bootstrap or 0) < 40, message)
+        for key, names in {"hypotheses": self.hypotheses, "references": self.references}.items():
+            require(len(set(names)) == len(names), f"{key} names a file twice: {names}")
         systems = len(self.hypotheses)
         message = f"report: its charts show at most 5 systems, not {systems}"
         require(self.report is None or systems <= 5, message)

@@ -107,5 +107,5 @@ def default(tgt_lang: str | None) -> list[str]:
     tokeniser needs.
     """
     names = ["bleu", "chrf", "ter"]
-    is_spaced = tgt_lang is not None and base_language(tgt_lang) not in UNSPACED
+    is_spaced = tgt_lang is not None and base_language(tgt_lang) not in UNSPACED | {"mul", "und"}
     return [*names, "paper"] if is_spaced else names

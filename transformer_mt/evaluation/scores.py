@@ -158,4 +158,4 @@ def to_text(scores: Sequence[Score]) -> str:
 
 def format_segments(number: int) -> str:
     """The number of segments, as text."""
-    return f"{number} segment{'' if number == 1 else 's'}"
+    return f"{number:,} segment{'' if number == 1 else 's'}"
