@@ -5,6 +5,7 @@ Shapes: D model; V vocabulary.
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from pickle import UnpicklingError  # noqa: TID251, the exception only
 
 import torch
 from torch import Tensor
@@ -45,7 +46,10 @@ def read_weights(folder: Path) -> Weights:
         raise InputError(f"it has neither {run_layout.WEIGHTS} nor {path.name}")
     # A pickle, whose code is not run; only of other libraries' models, never in a folder of ours.
     with reading(path, RuntimeError, remedy="download it again"):
-        tensors: Weights = torch.load(path, "cpu", weights_only=True)  # noqa: TID251, of tensors only
+        try:
+            tensors: Weights = torch.load(path, "cpu", weights_only=True)  # noqa: TID251, of tensors only
+        except UnpicklingError:  # which advises to run the code of the file
+            raise ValueError("it is no pickle, or holds more than tensors") from None
     return tensors
 
 
