@@ -1,4 +1,4 @@
-"""Faults of training runs: kills, signals, damaged checkpoints, full disks, a second start.
+"""Faults of training runs: kills, signals, full disks, a second start.
 
 Real processes of mt-train train a tiny model on a synthetic corpus; they are forked from a server
 that has imported PyTorch, which saves seconds. After a fault the same command is run again until
@@ -9,7 +9,8 @@ command that cannot resume must say why in one line and change nothing.
 
 The moments are random: ``MT_FAULTS_SEED`` repeats their choice, or makes another one. With
 ``MT_FAULTS_TIMES=5`` there are five times as many, about as many as in scripts/bench/RESULTS.md.
-(``unit/training/test_trainer_resuming.py`` kills a run at each access to the disk.)
+(``unit/training/test_trainer_resuming.py`` kills a run at each access to the disk;
+``unit/test_checkpoint.py`` damages checkpoints.)
 """
 
 import json
@@ -197,24 +198,6 @@ def test_runs_are_hit_by_signals_at_any_moment(
             assert "Traceback" not in err
             assert number == signal.SIGKILL or time.monotonic() - sent < 10
         lab.finish(run_dir, *recipe)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-def test_of_a_damaged_checkpoint_the_one_before_it_is_used(name: str, lab: Lab) -> None:
-    rng = random.Random(f"{SEED} {name}")
-    for _ in range(TIMES):
-        run_dir = lab.half()
-        before, last = checkpoints(run_dir)[-2:]
-        content = bytearray((last / name).read_bytes())
-        position, bit = rng.randrange(len(content)), rng.randrange(8)
-        print(f"{position=} {bit=}")
-        content[position] ^= 1 << bit
-        (last / name).write_bytes(content)
-        _, err = lab.start(run_dir).done()
-        assert f"{last.name} cannot be used" in err
-        assert f"resuming after update {int(before.name.removeprefix('step_'))}\n" in err
-        lab.assert_as_expected(run_dir)
 
 
 @contextmanager

@@ -53,30 +53,28 @@ OF_CONTRIB = {"jinja2", "matplotlib"}
 Violations = Iterator[tuple[int, str]]
 
 
-def imported_names(tree: ast.AST, package: str = "") -> Iterator[tuple[int, str]]:
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of everything imported; ``from a import b`` gives ``a.b``.
 
-    The dotted name of the package that the text is in is needed for relative imports.
+    There are no relative imports (Ruff's TID252).
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: -(node.level - 1) or None] if node.level else []
-            module = ".".join([*base, *([node.module] if node.module else [])])
-            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 def within(name: str, parent: str) -> bool:
     return name == parent or name.startswith(f"{parent}.")
 
 
-def upward_imports(tree: ast.AST, module: str, package: str) -> Violations:
+def upward_imports(tree: ast.AST, module: str) -> Violations:
     """Imports of a higher layer, of a neighbour in the same one, or of a package of contrib."""
     folder = module.partition(".")[2].split(".")[0]
     # The public API imports from all layers, but not from contrib, the highest.
     layer = LAYER.get(folder, 0) if folder else LAYER["contrib"]
-    for line, name in imported_names(tree, package):
+    for line, name in imported_names(tree):
         top, _, inside = name.partition(".")
         other = inside.split(".")[0]
         internal = top == "transformer_mt" and other in LAYER and other != folder
@@ -87,7 +85,7 @@ def upward_imports(tree: ast.AST, module: str, package: str) -> Violations:
 CONTRIB = "transformer_mt.contrib"
 
 
-def core_names_contrib(tree: ast.AST, module: str, package: str) -> Violations:
+def core_names_contrib(tree: ast.AST, module: str) -> Violations:
     """Names of modules of contrib in a file of the core other than the registries."""
     if within(module, CONTRIB) or module == "transformer_mt.registries":
         return
@@ -100,7 +98,7 @@ OF_COMMANDS = ["console", "files"]
 """What a command of contrib also uses: the boundary of errors, atomic outputs, and the log."""
 
 
-def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
+def contrib_imports(tree: ast.AST, module: str) -> Violations:
     """Imports of contrib beyond the public names, the settings, protocols and ``OF_COMMANDS``.
 
     The folders of contrib do not import each other.
@@ -111,7 +109,7 @@ def contrib_imports(tree: ast.AST, module: str, package: str) -> Violations:
     public += ["transformer_mt.config", "transformer_mt.protocols"]
     public += [f"transformer_mt.{name}" for name in OF_COMMANDS]
     own = ".".join(module.split(".")[:3])
-    for line, name in imported_names(tree, package):
+    for line, name in imported_names(tree):
         if within(name, "transformer_mt") and not any(within(name, at) for at in [*public, own]):
             yield line, f"{name} is not public"
 
@@ -134,13 +132,13 @@ OPTIONAL = {"ctranslate2", "polib", "py3langid"}
 """Packages of extras, which are imported where they are used."""
 
 
-def deferred_imports(tree: ast.AST, module: str, package: str) -> Violations:
+def deferred_imports(tree: ast.AST, module: str) -> Violations:
     """Imports inside functions, without a reason."""
     if module.removeprefix("transformer_mt.") in WITHOUT_TORCH or module == "transformer_mt":
         return
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            for line, name in imported_names(function, package):
+            for line, name in imported_names(function):
                 if name.split(".")[0] not in OPTIONAL:
                     yield line, f"{name} belongs at the top of the file"
 
@@ -151,16 +149,14 @@ def test_what_must_start_fast_loads_no_torch() -> None:
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
-Rule = Callable[[ast.AST, str, str], Violations]
+Rule = Callable[[ast.AST, str], Violations]
 parsed = cache(ast.parse)
 
 
 def violations(rule: Rule, source: str, path: Path) -> list[str]:
     """The rule's findings in one file, ``path`` being relative to the root."""
-    parts = list(path.with_suffix("").parts)
-    package = ".".join(parts[:-1])
-    module = package if parts[-1] == "__init__" else ".".join(parts)
-    found = rule(parsed(source), module, package)
+    module = ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+    found = rule(parsed(source), module)
     return [f"{path}:{line}: {what}" for line, what in sorted(set(found))]
 
 
@@ -188,7 +184,7 @@ def circles(sources: Mapping[Path, str]) -> list[str]:
     for name, path in names.items():
         if name == ("transformer_mt", "__init__"):  # the public API, which imports from all layers
             continue
-        for _, imported in imported_names(parsed(sources[path]), ".".join(name[:-1])):
+        for _, imported in imported_names(parsed(sources[path])):
             parts = imported.split(".")
             modules = [(*parts[:n], *end) for n in range(len(parts), 0, -1) for end in INSIDE]
             other = next((module for module in modules if module in names), name)
@@ -235,9 +231,9 @@ def test_every_module_belongs_to_a_layer() -> None:
 @pytest.mark.parametrize(
     ("rule", "path", "source"),
     [
-        (upward_imports, "decode/search.py", "from ..training.loss import nll"),
+        (upward_imports, "decode/search.py", "from transformer_mt.training.loss import nll"),
         (upward_imports, "training/trainer.py", "from transformer_mt import evaluation"),
-        (upward_imports, "cli/main.py", "def f():\n    from ..contrib.corpora.tmx import read"),
+        (upward_imports, "cli/main.py", "from transformer_mt.contrib.corpora.tmx import read"),
         (upward_imports, "registries.py", "import transformer_mt.contrib"),
         (upward_imports, "__init__.py", "from transformer_mt.contrib import corpora"),
         (upward_imports, "jobs/train.py", "def f():\n    import matplotlib.pyplot"),
@@ -267,7 +263,7 @@ def test_imported_packages_are_declared(folder: str, group: list[str]) -> None:
     entries += [entry for name in group for entry in groups[name]]
     declared = {canonicalize_name(Requirement(entry).name) for entry in entries}
     trees = [parsed(path.read_text("utf-8")) for path in (ROOT / folder).rglob("*.py")]
-    found = {name.partition(".")[0] for tree in trees for _, name in imported_names(tree)} - {""}
+    found = {name.partition(".")[0] for tree in trees for _, name in imported_names(tree)}
     # Only PyTorch's builds for GPUs have Triton, and install the version that they need.
     own = {"transformer_mt", "triton"}
     if folder == "tests":  # which import each other and scripts by their names
