@@ -1,4 +1,4 @@
-"""The peers of ``train.py``: our model built from layers of PyTorch and of Hugging Face.
+"""The peers of ``real_run.py``: our model built from layers of PyTorch and of Hugging Face.
 
 Both peers train as careful users would train them: padded batches, padded keys masked, and
 ``is_causal``, which the fast kernels support without a mask (padding follows the real targets, so
