@@ -96,8 +96,8 @@ class TrainConfig(Checked):
     precision: str = one_of("auto", "fp32", "bf16", "fp16")
     """Compute in 32 bits or in mixed precision; auto takes bf16 where the hardware is fast at it.
     That is a GPU with bf16, a CPU with AMX, and an AMD CPU with AVX-512-BF16. On older GPUs with
-    matrix units for fp16 (V100, T4), auto takes fp16. 16-bit types use autocast, and fp16 loss
-    scaling."""
+    matrix units for fp16 (V100, T4), auto takes fp16, which is slow on CPUs. 16-bit types use
+    autocast, and fp16 loss scaling."""
     clip_norm: float | None = number(None, above=0)
     """Scale gradients with a larger norm down to this norm. null: no clipping."""
     device: str = one_of("auto", "cpu", "cuda")

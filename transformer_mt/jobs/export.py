@@ -94,5 +94,5 @@ def to_hub(source: LoadedFolder, folder: Path, _: str | None) -> str:
         if source.step is None and (path := source.path / name).exists():
             shutil.copyfile(path, folder / name)
     if not (folder / run_layout.MODEL_CARD).exists():
-        log.warning("the exported folder has no model card: mt-train writes one at its end")
+        log.warning("no model card is exported: only the final model of a finished run has one")
     return "a model repository"

@@ -52,13 +52,13 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     """Scores the model of a job on its test set as it is and with noise.
 
     Args:
-        job: As for ``evaluate``, without ``report`` and ``format``.
+        job: As for ``evaluate``, without ``report``, ``format``, ``by_length`` and ``bootstrap``.
 
     Raises:
         InputError: As ``evaluate`` does, or the job has no model or asks for more than a table.
     """
     require(job.model is not None, "set model=FOLDER: noise is added to what a model translates")
-    job.require_defaults("report", "format", reason="is for mt-eval only")
+    job.require_defaults("report", "format", "by_length", "bootstrap", reason="is for mt-eval only")
     job = replace(job, metrics=job.metrics or ["bleu", "chrf"])
     clean = evaluate(job)
     test, before = clean.test, clean.systems[0].scores

@@ -30,8 +30,7 @@ class MlflowTracker:
         if not runs:
             runs = [client.create_run(group, tags={tag: entry}, run_name=run.name)]
             # 500 characters are what servers of all versions accept.
-            texts = {key: str(value)[:500] for key, value in run.settings.items()}
-            params = [mlflow.entities.Param(*item) for item in texts.items()]
+            params = [mlflow.entities.Param(k, str(v)[:500]) for k, v in run.settings.items()]
             client.log_batch(runs[0].info.run_id, params=params)
         self._id: str = runs[0].info.run_id
         client.update_run(self._id, "RUNNING")

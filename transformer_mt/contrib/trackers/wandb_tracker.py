@@ -64,12 +64,11 @@ class TrackioTracker(WandbTracker):
     """
 
     def __init__(self, run: TrackedRun):
-        entry = run.entry()
         store = os.environ.setdefault("TRACKIO_DIR", str(run.folder))
         self._package = import_module("trackio")
         self._run = self._package.init(
             project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=f"{run.name}-{entry}",  # by which alone a run is resumed
+            name=f"{run.name}-{run.entry()}",  # by which alone a run is resumed
             resume="allow",
             config=run.settings,
             embed=False,
