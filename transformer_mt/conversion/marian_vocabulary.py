@@ -85,7 +85,10 @@ def convert_vocabularies(
 
 def _read_model(path: Path) -> Model:
     with reading(path, DecodeError, remedy="copy or download it again"):
-        return sentencepiece_proto.ModelProto.FromString(path.read_bytes())  # type: ignore[attr-defined]
+        model = sentencepiece_proto.ModelProto.FromString(path.read_bytes())  # type: ignore[attr-defined]
+        if not model.pieces:
+            raise ValueError("it has no pieces")
+    return model
 
 
 def _read_pieces(path: Path) -> list[str]:

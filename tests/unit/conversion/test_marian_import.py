@@ -158,9 +158,10 @@ def test_settings_that_are_refused(
 def test_damaged_and_missing_files(marian: tuple[Path, Any], name: str, tmp_path: Path) -> None:
     folder = shutil.copytree(marian[0], tmp_path / "opus")
     content = (folder / name).read_bytes()
-    (folder / name).write_bytes(content[: len(content) // 2])
-    with input_error(rf"{name}"):
-        model_folder.locate(folder)
+    for damaged in (content[: len(content) // 2], b""):
+        (folder / name).write_bytes(damaged)
+        with input_error(rf"{name}"):
+            model_folder.locate(folder)
     (folder / name).unlink()
     if name != "config.json":  # without one it is not a MarianMT folder
         with pytest.raises((InputError, FileNotFoundError), match=name):
