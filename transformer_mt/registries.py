@@ -66,12 +66,13 @@ SOURCE_READERS: Registry = {
     "xliff": "transformer_mt.contrib.corpora.localization:read_xliff",
     "hub": "transformer_mt.data.text.arrow_tables:read_hub",
     "testset": "transformer_mt.data.text.sources:read_testset",
+    "mtdata": "transformer_mt.data.text.sources:read_mtdata",
     "sample": "transformer_mt.data.text.sources:read_sample",
 }
 """Kinds of data source, by ``SourceConfig.kind``: ``protocols.Reader``."""
 
-MTDATA = "transformer_mt.contrib.corpora.mtdata:MtdataCorpus"
-"""The kind of data source ``mtdata``, which is downloaded and becomes another kind."""
+MTDATA = "transformer_mt.contrib.corpora.mtdata:download"
+"""The function that downloads a corpus of mtdata: the paths of its two files of lines."""
 
 COOCCURRENCE = "transformer_mt.contrib.embeddings.cooccurrence:embeddings"
 """The function that computes the embeddings of ``train.initial_embeddings=cooccurrence``."""

@@ -87,7 +87,7 @@ def write_text(path: Path, options: argparse.Namespace) -> None:
     train, _ = shared.CORPORA[options.corpus](options.data)
     pool = [
         pair
-        for pair in read_pairs(train, src_lang="en", tgt_lang="de")
+        for pair in read_pairs(train, "en", "de")
         if "\t" not in pair.src + pair.tgt and "\r" not in pair.src + pair.tgt
     ]
     draw = random.Random(1)
@@ -135,7 +135,7 @@ def datasets_map(job: TrainJob) -> Figures:
 
     data, folder = job.data, Path(job.cache_dir)
     tokenizer = Tokenizer(Path(str(job.tokenizer.path)))
-    valid = read_pairs(data.valid, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    valid = read_pairs(data.valid, *data.languages())
     cleaner = Cleaner(data, held_out=side_hashes(valid, data, ()))
 
     def clean(batch: Figures) -> Figures:

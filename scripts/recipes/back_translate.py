@@ -91,7 +91,7 @@ def back_translate() -> None:
         )  # fmt: skip
     elif not options.dry_run:
         given = model_folder.read_config(model_folder.locate(reverse, job.cache_dir), TrainJob).data
-        directions = {given.languages(None), *given.tags.values()}
+        directions = {given.languages(), *given.tags.values()}
         if not any(all(map(may_be_same_language, pair, (tgt, src))) for pair in directions):
             found = ", ".join(map(" to ".join, directions))
             raise InputError(f"--reverse {reverse} translates {found}, not {tgt} to {src}")

@@ -28,7 +28,6 @@ from transformer_mt.config import DataConfig, TrainJob
 from transformer_mt.data.cleaning.cleaner import CleanedPair, CleaningReport, report_table
 from transformer_mt.data.cleaning.filters import SET_ASIDE, active_filters, overlaps
 from transformer_mt.data.held_out import side_hashes
-from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.store.encode import Arrays, Chunk, EncodeChunk, KeptPair, encode_all
 from transformer_mt.data.subwords.tokenizer import (
     EOS,
@@ -60,16 +59,11 @@ def clean_text() -> None:
         check_output("--source", options.source, [*inputs, ("OUTPUT", options.output)])
     folder = model_folder.locate(options.model, job.cache_dir)
     vocabulary = vocabulary_files(folder)
-    cache_dir = files.cache_path(job.cache_dir).resolve()
-    train, valid, test = (
-        local_sources(sources, job.data, cache_dir)
-        for sources in (job.data.train, job.data.valid, job.data.test)
-    )
     limit = model_folder.read_config(folder, TrainJob).decode.max_source_tokens
     limit = min(limit, job.data.cleaning.max_tokens)
     cleaning = replace(job.data.cleaning, max_tokens=limit)
     report = write_clean_text(
-        replace(job.data, train=train, valid=valid, test=test, cleaning=cleaning),
+        replace(job.data, cleaning=cleaning),
         targets,
         vocabulary[0] if len(vocabulary) == 1 else Path(folder),
     )
@@ -134,7 +128,7 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
         InputError: A source cannot be read, or nothing is left.
     """
     sources = (*data.valid, *data.test) if data.cleaning.drop_held_out else ()
-    pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    pairs = read_pairs(sources, *data.languages())
     held_out = side_hashes(pairs, data, Tokenizer(vocabulary).tags)
     clean = CleanLines if len(outputs) == 1 else CleanPairs
     with TemporaryDirectory(dir=outputs[0].parent, prefix=f"{outputs[0].name}.") as folder:

@@ -15,7 +15,7 @@ from recipe import argument_parser, main, train_job
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
 from transformer_mt import files
-from transformer_mt.data.prepare import read_all
+from transformer_mt.data.text.sources import read_pairs
 
 
 def tokenizer(language: str) -> Callable[[str], str]:
@@ -31,12 +31,11 @@ def write_tokens() -> None:
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="receives the text")
     options, overrides = parser.parse_known_args()
     job = train_job(["data=multi30k", *overrides])
-    data, cache_dir = job.data, files.cache_path(job.cache_dir)
+    data, languages = job.data, job.data.languages()
     options.folder.mkdir(parents=True, exist_ok=True)
-    languages = data.src_lang, data.tgt_lang
     prepare = [tokenizer(language) for language in languages]
     for name, sources in (("train", data.train), ("valid", data.valid), ("test", data.test)):
-        sides = zip(*read_all(sources, data, cache_dir), strict=True)
+        sides = zip(*read_pairs(sources, *languages), strict=True)
         for language, tokenize, lines in zip(languages, prepare, sides, strict=True):
             text = "".join(f"{tokenize(line)}\n" for line in lines)
             files.write_text(options.folder / f"{name}.{language}", text)

@@ -27,8 +27,8 @@ from tabulate import tabulate
 from transformer_mt import files, model_folder
 from transformer_mt.config import TrainJob
 from transformer_mt.data.held_out import with_written_sets
-from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.metrics import make_metric
 from transformer_mt.kernels.hardware import device_name
@@ -50,7 +50,7 @@ def report() -> None:
     options = parser.parse_args()
     job = model_folder.read_config(options.run, TrainJob)
     data = with_written_sets(job.data, options.run)
-    pairs = read_all(data.test or data.valid, data, files.cache_path(job.cache_dir))
+    pairs = list(read_pairs(data.test or data.valid, *data.languages()))
     normalizer = Normalizer.of(data)
     sources = [" ".join(normalizer.src(pair.src).split("\n")) for pair in pairs]
     references = [[pair.tgt for pair in pairs]]

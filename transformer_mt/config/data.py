@@ -137,7 +137,7 @@ class DataConfig(Checked):
             if other != tgt_lang:
                 raise InputError(f"{source}: another source with this tag has tgt_lang={other}")
 
-    def languages(self, source: SourceConfig | None) -> tuple[str, str]:
+    def languages(self, source: SourceConfig | None = None) -> tuple[str, str]:
         """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang

@@ -153,7 +153,7 @@ class TrainJob(Checked):
     run_dir: str = "runs/wmt14_en_de"
     """Folder of the run and of the resulting model."""
     cache_dir: str = "~/.cache/transformer_mt"
-    """Folder for vocabularies, encoded corpora and mtdata downloads, shared by all runs."""
+    """Folder for vocabularies and encoded corpora, shared by all runs."""
     stage: str = one_of("train", "prepare")
     """Stop after the preparation of the data, or train as well. ``prepare`` only learns the
     vocabulary and encodes the corpus."""

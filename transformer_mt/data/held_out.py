@@ -148,4 +148,4 @@ def file_names(data: DataConfig) -> list[str]:
 
 
 def _side_files(data: DataConfig, part: str) -> list[str]:
-    return [run_layout.HELD_OUT.format(part, language) for language in data.languages(None)]
+    return [run_layout.HELD_OUT.format(part, language) for language in data.languages()]

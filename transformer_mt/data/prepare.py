@@ -6,7 +6,6 @@ any process group exists.
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -46,7 +45,7 @@ from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag, missing_tags
 from transformer_mt.errors import InputError
 from transformer_mt.protocols import Pair
-from transformer_mt.registries import MTDATA, PHRASE_PAIRS
+from transformer_mt.registries import PHRASE_PAIRS
 
 log = logging.getLogger(__name__)
 
@@ -101,8 +100,8 @@ def prepare(job: TrainJob) -> Prepared:
     """
     data, cache_dir = job.data, files.cache_path(job.cache_dir).resolve()
     # The small sets first, so that an error in them is reported before an hour of encoding.
-    sets = {"valid": read_all(data.valid, data, cache_dir)}
-    sets["test"] = read_all(data.test, data, cache_dir)
+    sets = {"valid": list(read_pairs(data.valid, *data.languages()))}
+    sets["test"] = list(read_pairs(data.test, *data.languages()))
     vocabulary, held_out_sets = _vocabulary(job, cache_dir)
     tokenizer = Tokenizer(vocabulary)
     require(
@@ -173,13 +172,12 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
     entry = cache_dir / f"tokenizer-{files.cache_key(_text(data), filters, settings, sizes)}"
 
     def build(to: Path) -> None:
-        local = replace(data, train=local_sources(data.train, data, cache_dir))
-        candidates = held_out.find_candidates(local) if sizes else {}
+        candidates = held_out.find_candidates(data) if sizes else {}
         if given is not None:
             add_tags(given, missing, to)
         else:
             excluded = held_out.side_hashes(chain(*candidates.values()), data, data.tags)
-            _learn_vocabulary(replace(job, data=local), excluded, to)
+            _learn_vocabulary(job, excluded, to)
         files.write_json(to / _HELD_OUT, held_out.choose(data, candidates, Tokenizer(to)))
 
     files.build_once(entry, build)
@@ -202,8 +200,7 @@ def _corpus(
 
     def build(to: Path) -> None:
         log.info("encoding the training data")
-        local = replace(data, train=local_sources(data.train, data, cache_dir))
-        encode_corpus(EncodeChunk(local, vocabulary, excluded, seed, phrases), to)
+        encode_corpus(EncodeChunk(data, vocabulary, excluded, seed, phrases), to)
 
     files.build_once(entry, build)
     return entry
@@ -223,10 +220,9 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
 
     def build(to: Path) -> None:
         for number, sources in enumerate(alike.values()):
-            local = replace(without_noise, train=local_sources(sources, data, cache_dir))
-            pairs = read_pairs(local.train, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+            pairs = read_pairs(sources, *data.languages())
             first = ((0, row, pair) for row, pair in enumerate(islice(pairs, _PHRASE_SENTENCES)))
-            clean = clean_text(local, excluded, 0, first)
+            clean = clean_text(replace(without_noise, train=sources), excluded, 0, first)
             # Sentences that are their own translations mislead the aligner.
             translated = [pair for pair in clean if pair.src != pair.tgt]
             phrases = resolve_name(PHRASE_PAIRS)(translated)
@@ -243,35 +239,6 @@ def _phrases(data: DataConfig, cache_dir: Path, excluded: frozenset[int]) -> lis
         for i, (tag, src, tgt) in enumerate(alike)
     ]
     return [source for source in sources if source.paths["src"].stat().st_size]
-
-
-def read_all(sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path) -> list[Pair]:
-    """All pairs of a validation or test set.
-
-    Raises:
-        InputError: See ``read_pairs``; or a corpus cannot be downloaded.
-    """
-    local = local_sources(sources, data, cache_dir)
-    return list(read_pairs(local, src_lang=data.src_lang, tgt_lang=data.tgt_lang))
-
-
-def local_sources(
-    sources: Sequence[SourceConfig], data: DataConfig, cache_dir: Path
-) -> list[SourceConfig]:
-    """The sources, of which those that are to be downloaded are files in the cache, once.
-
-    Raises:
-        InputError: A corpus cannot be downloaded, or is in other languages.
-    """
-    local = []
-    for source in sources:
-        if source.kind == "mtdata":
-            download = resolve_name(MTDATA)(source, *data.languages(source))
-            entry = cache_dir / source.kind / source.name
-            files.build_once(entry, download.fetch)
-            source = download.files(entry)
-        local.append(source)
-    return local
 
 
 def existing_vocabulary(path: str, run_dir: str) -> Path:

@@ -11,12 +11,10 @@ import torch
 from omegaconf import OmegaConf
 
 from transformer_mt.config import CONFIG_DIR, TrainJob
-from transformer_mt.data.prepare import local_sources
 from transformer_mt.data.subwords.vocabulary_training import fit_to_characters
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.distributed import current_rank
 from transformer_mt.errors import UsageError
-from transformer_mt.files import cache_path
 
 EXPERIMENTS = {20_000: "10k", 60_000: "30k", 180_000: "100k", math.inf: "300k"}
 """Experiments ``pairs_…`` for corpora of fewer pairs than this: limits between the sizes that were
@@ -48,9 +46,7 @@ def choose_experiment(
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
     job = compose(list(filter(_DATA_SETTING.match, overrides)))
-    data, cache_dir = job.data, cache_path(job.cache_dir).resolve()
-    sources = local_sources(data.train, data, cache_dir)
-    pairs = read_pairs(sources, src_lang=data.src_lang, tgt_lang=data.tgt_lang)
+    pairs = read_pairs(job.data.train, *job.data.languages())
     number, characters = 0, Counter[str]()
     for number, pair in enumerate(islice(pairs, MANY_PAIRS), 1):
         if number <= _COUNTED_PAIRS:

@@ -10,13 +10,13 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from transformer_mt import files
-from transformer_mt.config import EvaluateJob, TrainJob
+from transformer_mt.config import EvaluateJob
 from transformer_mt.config.evaluate import OWN_SETS
 from transformer_mt.config.languages import language_name
 from transformer_mt.console import progress_bar
 from transformer_mt.data.held_out import with_written_sets
-from transformer_mt.data.prepare import read_all
 from transformer_mt.data.text.lines import read_lines
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
 from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.translator import Translator
@@ -135,7 +135,7 @@ def _test_set(
         check_line_counts(texts)
         test = TestSet(references=references, source=source)
     elif job.testset is not None and job.testset not in OWN_SETS:
-        pair = () if data is None else data.tags.get(job.tag or "", data.languages(None))
+        pair = () if data is None else data.tags.get(job.tag or "", data.languages())
         test = load_testset(job.testset, job.langs or "-".join(pair))
     else:
         assert request is not None
@@ -161,7 +161,7 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
             "source=FILE with 'references=[FILE]'; the next training can hold one out "
             f"(data.{part}_pairs=1000)"
         )
-    pairs = read_all(sources, data, files.cache_path(TrainJob.cache_dir))
+    pairs = list(read_pairs(sources, *data.languages()))
     names = dict.fromkeys(Path(source.name).name for source in sources)
     return TestSet.of_pairs(pairs, f"{', '.join(names)} (data.{part})")
 
@@ -174,7 +174,7 @@ def _facts(request: EngineRequest | None, translator: Translator | None) -> dict
         return facts
     engine = translator.engine
     return {
-        "languages": " → ".join(map(language_name, request.trained.data.languages(None))),
+        "languages": " → ".join(map(language_name, request.trained.data.languages())),
         "search": request.config.in_words,
         "engine": f"{engine.name}, {engine.compute_type}",
         **facts,

@@ -79,7 +79,7 @@ def write_model_card(
         marker=MARKER,
         title=name,
         model=f"{hub_models.PREFIX}{name}" if "/" in name else name,
-        languages=list(map(language_name, job.data.languages(None))),
+        languages=list(map(language_name, job.data.languages())),
         date=end["time"][:10],
         version=start["version"],
         job=job,
@@ -115,7 +115,7 @@ def _formats(model: ModelConfig) -> list[str]:
 def _metadata(job: TrainJob, name: str, scores: Sequence[Score]) -> ModelCardData:
     """The metadata that the Hub reads."""
     data = job.data
-    languages = data.languages(None)
+    languages = data.languages()
     directions = {languages, *data.tags.values()}
     results = [
         EvalResult(

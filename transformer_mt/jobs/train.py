@@ -135,7 +135,7 @@ def _prepared(job: TrainJob) -> Iterator[tuple[TrainJob, Prepared, RecordedRun |
             stack.enter_context(run_folder.lock(run_dir))
             recorded = resume.check(run_dir, job)
         if recorded is None:
-            for _, tgt_lang in (job.data.languages(None), *job.data.tags.values()):
+            for _, tgt_lang in (job.data.languages(), *job.data.tags.values()):
                 metrics.make_metric("bleu", tgt_lang)  # its tokeniser may not be installed
         if is_main:
             stack.enter_context(log_to(run_dir / LOG))

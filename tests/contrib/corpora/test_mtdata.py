@@ -13,8 +13,9 @@ import pytest
 from support.data_jobs import changed, prepare_job, write_pairs
 from support.errors import input_error
 
-from transformer_mt.config import DataConfig, SourceConfig
-from transformer_mt.data.prepare import prepare, read_all
+from transformer_mt.config import SourceConfig
+from transformer_mt.data.prepare import prepare
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.protocols import Pair
 
 TINY, CUT, UNKNOWN = (f"Local-{name}-1.0-deu-eng" for name in ("tiny", "cut", "unknown"))
@@ -50,29 +51,35 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def read(tmp_path: Path, name: str, src: str = "en", tgt: str = "de", **values: str) -> list[Pair]:
-    data = DataConfig(src_lang=src, tgt_lang=tgt)
-    return read_all([SourceConfig(mtdata=name, **values)], data, tmp_path / "cache")
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the downloads."""
+    monkeypatch.setenv("MTDATA", str(tmp_path / "cache"))
+    return tmp_path / "cache/transformer_mt"
 
 
-def error_of(tmp_path: Path, name: str, tgt: str = "de") -> str:
+def read(name: str, src: str = "en", tgt: str = "de", **values: str) -> list[Pair]:
+    return list(read_pairs([SourceConfig(mtdata=name, **values)], src, tgt))
+
+
+def error_of(cache: Path, name: str, tgt: str = "de") -> str:
     with input_error() as caught:
-        read(tmp_path, name, tgt=tgt)
-    assert not list(tmp_path.glob("cache/mtdata/*-*-deu-eng"))
-    assert not list(tmp_path.glob("cache/mtdata/.*"))
+        read(name, tgt=tgt)
+    assert not list(cache.glob("*-*-deu-eng"))
+    assert not list(cache.glob(".*"))
     return str(caught.value)
 
 
-def test_both_directions_of_one_download(tmp_path: Path, calls: Path) -> None:
-    assert read(tmp_path, TINY, "de", "en") == ROWS
-    assert read(tmp_path, TINY, "en-GB", "deu") == [(en, de) for de, en in ROWS]
-    tagged = read(tmp_path, TINY, "fr", "it", src_lang="en", tgt_lang="de", tag="<2de>")
+def test_both_directions_of_one_download(calls: Path) -> None:
+    assert read(TINY, "de", "en") == ROWS
+    assert read(TINY, "en-GB", "deu") == [(en, de) for de, en in ROWS]
+    tagged = read(TINY, "fr", "it", src_lang="en", tgt_lang="de", tag="<2de>")
     assert tagged == [(f"<2de> {en}", de) for de, en in ROWS]
     assert calls.read_text() == COMMAND
 
 
 def test_a_corpus_is_prepared_once(
-    tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cache: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The corpus equals that of a TSV file; a second run does not need the program."""
     own = write_pairs(tmp_path / "a.tsv", [(en, de) for de, en in ROWS])
@@ -82,7 +89,7 @@ def test_a_corpus_is_prepared_once(
     assert prepared.corpus != from_file.corpus
     monkeypatch.setenv("PATH", "")
     assert prepare(changed(job, "data", normalization="nfc")).corpus != prepared.corpus
-    shutil.rmtree(tmp_path / "cache/mtdata")  # it is no longer needed
+    shutil.rmtree(cache)  # it is no longer needed
     assert prepare(job).corpus == prepared.corpus
     assert calls.read_text() == COMMAND
 
@@ -91,23 +98,25 @@ def test_a_corpus_is_prepared_once(
 @pytest.mark.parametrize(
     ("name", "reason"), [(CUT, "IncompleteRead"), (UNKNOWN, f"Could not find {UNKNOWN}")]
 )
-def test_a_source_that_is_gone(tmp_path: Path, name: str, reason: str) -> None:
-    message = error_of(tmp_path, name)
+def test_a_source_that_is_gone(cache: Path, name: str, reason: str) -> None:
+    message = error_of(cache, name)
     assert re.match(rf"mtdata: {name} cannot be downloaded \(.*{reason}\)", message)
     assert message.endswith("check the connection, and the name with mtdata list --id")
 
 
-def test_what_a_name_tells_is_refused_before_a_download(tmp_path: Path) -> None:
-    other = error_of(tmp_path, TINY, "fr")
+def test_what_a_name_tells_is_refused_before_a_download(cache: Path) -> None:
+    other = error_of(cache, TINY, "fr")
     assert other == f"{{mtdata: {TINY}}} is not in en and fr, as its name says"
     for name in ("europarl", "Statmt-news-1-deu", "../a-b-1-deu-eng", "-a-1-deu-eng"):
         message = f"mtdata={name!r} does not name a corpus of two languages"
-        assert error_of(tmp_path, name).startswith(message)
+        assert error_of(cache, name).startswith(message)
 
 
-def test_mtdata_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mtdata_is_not_installed(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    message = error_of(tmp_path, TINY)
+    message = error_of(cache, TINY)
     assert message.startswith(f"mtdata: {TINY} needs the program mtdata, which is not installed")
     assert message.endswith("pipx install mtdata")

@@ -11,8 +11,9 @@ from support.errors import input_error
 
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.data.held_out import with_written_sets, write_sets
-from transformer_mt.data.prepare import Prepared, prepare, read_all
+from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store import encode
+from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.protocols import Pair
 
 WORDS = ["red", "blue", "green", "cat", "dog", "sees", "no", "two"]
@@ -87,8 +88,8 @@ def test_the_files_of_a_run_are_read_again_as_they_were(tmp_path: Path, corpus: 
     ]  # fmt: skip
     given = with_written_sets(config, run_dir)
     assert (given.valid_pairs, given.test_pairs) == (None, None)
-    assert read_all(given.valid, given, tmp_path) == data.valid
-    assert read_all(given.test, given, tmp_path) == data.test
+    assert list(read_pairs(given.valid, "en", "de")) == data.valid
+    assert list(read_pairs(given.test, "en", "de")) == data.test
     assert with_written_sets(config, tmp_path / "exported").test == []
 
 

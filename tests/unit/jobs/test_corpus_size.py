@@ -9,7 +9,6 @@ import torch
 
 from transformer_mt import compose
 from transformer_mt.cli.main import main
-from transformer_mt.config import SourceConfig
 from transformer_mt.data.subwords.vocabulary_training import fit_to_characters
 from transformer_mt.errors import UsageError
 from transformer_mt.jobs import corpus_size
@@ -78,15 +77,6 @@ def test_a_gpu_trains_the_base_model_on_many_pairs(
     assert compose(["model=auto", *given]) == compose(["experiment=pairs_10k", *given])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert compose(["model=auto", *given]) == compose(given)
-
-
-def test_a_corpus_is_downloaded_to_be_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = [*overrides(tmp_path, 20_000), "data.train=[{mtdata: Local-x-1-deu-eng}]"]
-    local = [SourceConfig(tsv=str(tmp_path / "a.tsv"))]
-    monkeypatch.setattr(corpus_size, "local_sources", lambda *_: local)
-    assert choose_experiment(given, compose) == ["experiment=pairs_30k"]
 
 
 def test_settings_of_the_user_take_precedence(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def write_package(source: LoadedFolder, folder: Path, compute_type: str | None) 
             f"format=argos: this model needs {needs[0]}, which Argos Translate does not apply to "
             "its input; set format=ctranslate2"
         )
-    codes = [base_language(lang) for lang in source.trained.data.languages(None)]
+    codes = [base_language(lang) for lang in source.trained.data.languages()]
     package = folder / "transformer_mt-{}_{}".format(*codes)
     model = package / "model"
     model.mkdir(parents=True)

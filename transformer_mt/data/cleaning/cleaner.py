@@ -70,7 +70,7 @@ class Cleaner:
         held_out: Container[int] = frozenset(),
     ):
         config = data.cleaning
-        src_lang, tgt_lang = languages or data.languages(None)
+        src_lang, tgt_lang = languages or data.languages()
         self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
         self._tags = tags
         noise = PAIR_NOISE.get(data.augment)

@@ -78,7 +78,7 @@ def read_chunks(
     with progress_bar("pairs", action) as progress:
         for source, config in enumerate([*data.train, *added]):
             first_row, characters, pairs = 1, 0, list[Pair]()
-            for pair in read_pairs([config], src_lang=data.src_lang, tgt_lang=data.tgt_lang):
+            for pair in read_pairs([config], *data.languages()):
                 pairs.append(pair)
                 characters += len(pair.src) + len(pair.tgt)
                 if len(pairs) >= CHUNK_PAIRS or characters >= CHUNK_CHARACTERS:

@@ -21,7 +21,7 @@ from transformer_mt.data.text.tags import add_tag
 from transformer_mt.errors import InputError, first_line
 from transformer_mt.files import reading
 from transformer_mt.protocols import Pair, Reader
-from transformer_mt.registries import SOURCE_READERS
+from transformer_mt.registries import MTDATA, SOURCE_READERS
 
 SAMPLE_VERSION = 2
 """Version of the built-in sample's text, part of its fingerprint."""
@@ -29,7 +29,7 @@ SAMPLE_VERSION = 2
 _SAMPLE = Path(__file__).with_name("sample_corpus")
 
 
-def read_pairs(sources: Sequence[SourceConfig], *, src_lang: str, tgt_lang: str) -> Iterator[Pair]:
+def read_pairs(sources: Sequence[SourceConfig], src_lang: str, tgt_lang: str) -> Iterator[Pair]:
     """Streams all pairs of all sources, in order; source lines have the tag of their source.
 
     Nothing is filtered: blank lines and duplicates are pairs, too. The languages are those of
@@ -169,6 +169,11 @@ def testset_files(name: str, langs: str) -> tuple[Path, list[Path]]:
             "(to use another folder, set SACREBLEU=FOLDER)"
         ) from error
     return Path(source), [Path(path) for path in references]
+
+
+def read_mtdata(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
+    """Streams a corpus that the program mtdata downloads once."""
+    return read_aligned(*resolve_name(MTDATA)(source, src_lang, tgt_lang))
 
 
 def read_sample(source: SourceConfig, src_lang: str, tgt_lang: str, *_: object) -> Iterator[Pair]:
