@@ -94,9 +94,10 @@ class Translation:
             words: Index of the word of the line with which each part starts. Without them, or if
                 a part has no alignment, the line has none.
         """
-        links, total = list[tuple[int, int]](), 0
+        links, total, text = list[tuple[int, int]](), 0, ""
         for part, word in zip(parts, words, strict=False):
-            first = total - (total > 0 and not space)  # without a space, the last word goes on
+            first = total - (not space and text == text.rstrip() != "")  # the last word goes on
+            text += part.text
             links += [(i + word, j + first) for i, j in part.alignment or ()]
             total = max(total, first + len(WORD.findall(part.text)))
         is_aligned = words and all(part.alignment is not None for part in parts)

@@ -10,28 +10,33 @@ from langcodes.registry_parser import parse_registry
 UNSPACED = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages that put no spaces between words."""
 
+SHORT_WORDS = UNSPACED | {"ko"}
+"""Languages in which a word may be a single letter."""
+
 CAPITAL_NOUNS = {"de", "gsw", "lb", "mul", "nds", "und"}
 """Languages in which nouns have a capital, or that may be one of them."""
 
-ORDINAL_STOPS = {"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "no", "pl", "sk", "sl"}
+ORDINAL_STOPS = {"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "no", "pl", "sk", "sl"}
 """Languages that write ordinal numbers with a full stop, which ends no sentence."""
 
 _LATIN_OR_CYRILLIC = {"az", "kk", "sr", "uz"}
 """Languages that are written in both scripts."""
 
 _SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Jpan": "Hani Hira Kana", "Kore": "Hani Hang"}
-"""Scripts of characters, of writing systems that are no such script (ISO 15924)."""
+_SCRIPTS |= {"Aran": "Arab", "Cyrs": "Cyrl", "Latf": "Latn", "Latg": "Latn"}
+"""Combined and variant codes of ISO 15924, and the scripts of their characters."""
 
 
 def base_language(lang: str) -> str:
     """Language code without script and region, of two letters if there is one.
 
-    ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``.
+    ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``, ``no`` for ``nb``.
     """
     code = re.split("[-_]", lang.lower())[0]
     if not langcodes.tag_is_valid(code):
         return code
-    return langcodes.get(code).prefer_macrolanguage().language or code
+    base = langcodes.get(code).prefer_macrolanguage().language or code
+    return "no" if base == "nb" else base
 
 
 def language_name(lang: str) -> str:
@@ -74,14 +79,18 @@ def is_variant(code: str, lang: str) -> bool:
 def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     """Pattern of a letter that is not in the language's script, or None if that is unknown.
 
-    In a language without spaces between words, it finds Latin words as a whole.
+    A code may name the script: ``sr-Latn``. In languages with ``SHORT_WORDS``, it finds Latin words
+    as a whole.
     """
     base = base_language(lang)
     if base not in LIKELY_SUBTAGS:
         return None
-    script = langcodes.get(LIKELY_SUBTAGS[base]).script or ""
-    scripts = "Latn Cyrl" if base in _LATIN_OR_CYRILLIC else _SCRIPTS.get(script, script)
+    given = [part.title() for part in re.split("[-_]", lang) if len(part) == 4 and part.isalpha()]
+    script = given[0] if given else langcodes.get(LIKELY_SUBTAGS[base]).script or ""
+    scripts = _SCRIPTS.get(script, script)
+    if base in _LATIN_OR_CYRILLIC and not given:
+        scripts = "Latn Cyrl"
     # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.
     own = "".join(rf"\p{{scx={name}}}" for name in scripts.split())
-    words = r"\p{Latn}+|" * (base in UNSPACED)
+    words = r"\p{Latn}+|" * (base in SHORT_WORDS)
     return regex.compile(rf"{words}[^\P{{L}}{own}]")

@@ -45,8 +45,8 @@ def diagnose(
     stripped = [line.strip() for line in hypotheses]
     if words and is_unspaced(references, tgt_lang):
         warnings.append(
-            "the references have no spaces between words: rely on chrF, or set tgt_lang=ja or zh, "
-            "for which BLEU and TER segment them"
+            "the references have no spaces between words: rely on chrF or, if they are Chinese or "
+            "Japanese, set tgt_lang=zh or ja, for which BLEU and TER segment them"
         )
     if source is not None:
         copies = sum(h == s.strip() != "" for h, s in zip(stripped, source, strict=True))

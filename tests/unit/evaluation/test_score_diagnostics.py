@@ -23,7 +23,7 @@ THAI = ["วันนี้อากาศดีมาก เราไปเด�
 @pytest.mark.parametrize(
     ("lines", "tgt_lang", "advice"),
     [
-        (CHINESE, None, "rely on chrF, or set tgt_lang=ja or zh, for"),
+        (CHINESE, None, "rely on chrF or, if they are Chinese or Japanese, set"),
         (CHINESE, "zho_Hans", None),
         (JAPANESE, None, "rely on chrF"),
         (JAPANESE, "JA", None),

@@ -20,7 +20,7 @@ from typing import Any
 import regex
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.config.languages import UNSPACED, base_language, foreign_letter
+from transformer_mt.config.languages import SHORT_WORDS, base_language, foreign_letter
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError, requiring
 
@@ -148,7 +148,7 @@ def numbers(text: str) -> list[str]:
     text = _GROUPED.sub(lambda match: re.sub(r"\D", "", match[0]), text)
     if not text.isascii():
         text = _DIGIT.sub(lambda match: str(unicodedata.digit(match[0])), text)
-    return sorted(run.lstrip("0") for run in re.findall(r"\d+(?!\d|\$)", text))
+    return sorted(run.lstrip("0") for run in re.findall(r"%\d+\$|(\d+)", text) if run)
 
 
 def digit_mismatch(src: str, tgt: str) -> bool:
@@ -162,7 +162,7 @@ def digit_mismatch(src: str, tgt: str) -> bool:
 def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
     """The mean length of the words, in characters, is out of bounds.
 
-    Languages that put no spaces between words are not checked.
+    Languages in which a word may be a single letter are not checked.
     """
 
     def drop(text: str) -> bool:
@@ -170,14 +170,14 @@ def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
         length = len("".join(words))
         return not MIN_WORD_LENGTH * len(words) <= length <= MAX_WORD_LENGTH * len(words)
 
-    return (lambda _: False) if base_language(lang) in UNSPACED else drop
+    return (lambda _: False) if base_language(lang) in SHORT_WORDS else drop
 
 
 def wrong_script(config: CleaningConfig, lang: str) -> SideFilter:
     """Less than ``min_script_share`` of the letters are in the language's script.
 
-    Languages of unknown script and texts without letters are not checked. In a language without
-    spaces between words, a Latin word counts as one letter.
+    Languages of unknown script and texts without letters are not checked. In languages in
+    which a word may be a single letter, a Latin word counts as one.
     """
     foreign, share = foreign_letter(lang), config.min_script_share or 0.0
 
@@ -198,7 +198,6 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
     """
     identifier, probability = _identifier(), config.min_language_probability or 0.0
     code = base_language(lang)
-    code = "no" if code == "nb" else code
     if code not in identifier.nb_classes:
         raise InputError(
             f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "

@@ -118,6 +118,7 @@ def test_identical(src: str, tgt: str, expected: bool) -> None:
         ("in 2012 300 people", "2012 waren es 300", False),  # not one number
         ("٣٫١٤ و ١٢٬٣٤٥", "3.14 and 12,345", False),
         ("from %s to %s", "nach %2$s von %1$s", False),
+        ("I paid 100$.", "Ich habe 200$ bezahlt.", True),
         ("5 km² in ½ h", "5 Quadratkilometer in 30 min", True),
         ("12 of 12", "12", True),
         ("a 7", "b 7" + 5000 * "7", True),
