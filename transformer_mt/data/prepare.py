@@ -266,20 +266,22 @@ def _learn_vocabulary(job: TrainJob, excluded: frozenset[int], folder: Path) -> 
             stack.enter_context(text.open("w", encoding="utf-8", newline="\n")) for text in texts
         ]
         cleaned = stack.enter_context(closing(map_ordered(clean, parts, data.workers)))
+        kept = 0
         for pair in chain.from_iterable(cleaned):
+            kept += 1
             for side, file in zip(pair, (opened[0], opened[-1]), strict=True):
                 file.write(f"{one_line(side)}\n")
-    if sample and not any(text.stat().st_size for text in texts):
+    if kept < len(sample) / 100:
         raise InputError(
-            "no text is left for the vocabulary: data.cleaning and held-out pairs remove all of "
-            f"{len(sample):,} pairs; are src and tgt the right way round, and the filters right "
-            "for these languages?"
+            "too little text is left for the vocabulary: data.cleaning and held-out pairs remove "
+            f"{len(sample) - kept:,} of {len(sample):,} pairs; are src and tgt the right way "
+            "round, and the filters right for these languages?"
         )
     tags = missing_tags(data)
     for name, text in zip(names, texts, strict=True):
         train = partial(train_tokenizer_on_file, config=job.tokenizer, tags=tags)
         tags = []  # only source lines have them
-        # SentencePiece does not notice Ctrl-C, unless it takes but a moment.
+        # SentencePiece ignores Ctrl-C, so only short trainings run in this process.
         model = run_in_process(train, text) if len(parts) > 1 else train(text)
         text.unlink()
         (folder / name).write_bytes(model)

@@ -66,6 +66,7 @@ def train(job: TrainJob) -> TrainResult:
 
     Raises:
         InputError: The data, the settings or the environment are wrong; see the message.
+        OSError: The run folder cannot be written.
         SystemExit: A signal stopped the training; a checkpoint was written first.
     """
     several = job.stage == "train" and (job.distributed.processes or 1) > 1
@@ -255,7 +256,7 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
     if job.train.best_by == "bleu" and is_unspaced(references, job.data.tgt_lang):
         warnings.append(
             "the validation set has no spaces between words, which BLEU relies on: set "
-            "train.best_by=chrf, or correct data.tgt_lang"
+            "train.best_by=chrf, or data.tgt_lang=zh or ja if it is in Chinese or Japanese"
         )
     for part, pairs in {"valid": data.valid, "test": data.test}.items():
         tags = data.tokenizer.tags
@@ -271,5 +272,5 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
 def _next_command(job: TrainJob) -> str:
     """What to type once a run is finished."""
     model = shlex.quote(f"model={job.run_dir}")
-    tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][:1])
+    tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][: job.data.needs_tag])
     return f"mt-translate {model}{tag} < in.{job.data.src_lang} > out.{job.data.tgt_lang}"

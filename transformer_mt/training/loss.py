@@ -4,6 +4,7 @@ Shapes: N target tokens, D model, V vocabulary.
 
 The logits of 25,000 tokens over 37,000 pieces are 3.7 GB in fp32, and so is their gradient. Here
 they exist for a chunk of rows at a time: the forward pass also computes the gradient of each chunk.
+A compiled step has a single chunk, in 16 bits.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ _SOFTMAX_SIZE = 2**19
 """Maximum logits per thread of a softmax on a CPU, 2 MB in fp32, which stay in the cache."""
 
 _COMPILED_ROWS = 32768
-"""Maximum rows in a compiled step: with more, 2³¹ logits or more would need 64-bit indices."""
+"""Maximum rows in a compiled step: more would need 64-bit indices with 65,536 pieces."""
 
 _VOCAB_MULTIPLE = {"cpu": 1, "cuda": 64}
 """Logits are padded to a multiple of this width, for which matrix units are faster."""

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 _LABELS = {"bleu": "BLEU", "chrf": "chrF2"}
 """Names of validation metrics in the log, where they are not those in ``metrics.jsonl``."""
-_DECIMALS = {"nll": 3}
 
 
 class Monitor:
@@ -98,14 +97,16 @@ class Monitor:
 
     def format_validation(self, metrics: Mapping[str, float]) -> str:
         """The results of a validation as one line."""
-        parts = [f"loss {metrics['loss']:.3f}", f"ppl {perplexity(metrics['nll']):.3g}"]
+        parts = [f"loss {metrics['loss']:.3f}", self.format_metric("nll", metrics["nll"])]
         scores = [name for name in metrics if name not in ("loss", "nll")]
         parts += [self.format_metric(name, metrics[name]) for name in scores]
         return "  ".join(parts)
 
     def format_metric(self, name: str, value: float) -> str:
-        """A metric of validations with its value."""
-        return f"{_LABELS.get(name, name)} {value:.{_DECIMALS.get(name, 2)}f}"
+        """A metric of validations with its value; of ``nll``, the perplexity."""
+        if name == "nll":
+            return f"ppl {perplexity(value):.3g}"
+        return f"{_LABELS.get(name, name)} {value:.2f}"
 
     def note(self, line: str) -> None:
         """Logs a line, on the main rank."""

@@ -39,7 +39,7 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch, loss_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Label-smoothed loss and negative log-likelihood, summed over target tokens.
 
-        ``loss_scale`` is the factor by which the loss will be multiplied for fp16, if it will be.
+        ``loss_scale`` is the factor by which the caller multiplies the loss (fp16 only).
         """
         device, mixed = batch.tgt_out.device.type, self.precision != "fp32"
         # Softmax, norms and the loss stay in fp32.

@@ -126,8 +126,8 @@ class Trainer:
 
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
-            InputError: Gradients or the loss are not finite, a checkpoint cannot be
-                written, or memory is insufficient.
+            InputError: Gradients or the loss are not finite, or memory is insufficient.
+            OSError: A checkpoint or the log cannot be written.
         """
         job, state, world = self._job, self.state, self._world
         self._monitor = Monitor(self._run_dir, state, self.criteria, trackers, world.is_main)
@@ -156,12 +156,11 @@ class Trainer:
         self._accounted = time.perf_counter()
         if state.step == 0 and self._world.device.type == "cuda" and not self.batches.buffer_shape:
             self._probe_memory()
+        interval, stop_requested = criteria.interval(state), False
         if self._is_unvalidated:
             with self._monitor.paused():
                 self._validate(signals)
-        stop_requested = False
         while not (stop_requested or criteria.stops(state)):
-            interval = criteria.interval(state)
             self._step(batches)
             is_stopped = signals.received is not None or self._world.is_orphaned
             stop_requested = self._world.any(is_stopped)
@@ -170,7 +169,8 @@ class Trainer:
                 self._log()
                 self.checkpoints.check()
             validates = criteria.needs_validation(state)
-            state.is_regular = criteria.interval(state) > interval
+            previous, interval = interval, criteria.interval(state)  # of time in validations, too
+            state.is_regular = interval > previous
             state.num_regular += state.is_regular
             if stop_requested or validates or state.is_regular:
                 with self._monitor.paused():

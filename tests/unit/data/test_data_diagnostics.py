@@ -49,7 +49,11 @@ SWAPPED = "source and target seem to be swapped in the validation set"
         (IN, swapped(OUT), SWAPPED),
         (swapped(IN), OUT, SWAPPED),
         (TRAIN, [*VALID, *A_FEW], None),
-        (TRAIN, TRAIN, "100% of the validation targets are training targets, too"),
+        (
+            TRAIN,
+            [Pair("x", tgt) for _, tgt in TRAIN],
+            "100% of the validation targets are training targets, too",
+        ),
         (TRAIN, [*TRAIN[100:150], *VALID[:150]], "25% of the validation targets are"),
     ],
 )

@@ -161,7 +161,7 @@ def test_nothing_left_is_an_error(job: TrainJob, tmp_path: Path) -> None:
         prepare(changed(job, "data.cleaning", max_tokens=2))
     assert not [p for p in (tmp_path / "cache").glob("corpus-*") if p.suffix == ""]
     write_pairs(tmp_path / "train.tsv", [Pair("", ""), Pair(" ", "x")])
-    with input_error(r"no text is left .* remove all of 2 pairs"):
+    with input_error(r"too little text is left .* remove 2 of 2 pairs"):
         prepare(job)
 
 

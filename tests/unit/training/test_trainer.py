@@ -80,7 +80,7 @@ def test_while_bleu_is_chance_the_loss_decides_whether_the_best_checkpoint_is_be
 ) -> None:
     trainer(tmp_path, Bleu(0.9, 0.5, 0.3, 0.1, 0.8)).run()
     (advice,) = [text for text in messages.messages if "train.final=best" in text]
-    assert "the checkpoint of update 24 (nll " in advice
+    assert "the checkpoint of update 24 (ppl " in advice
 
 
 def test_settings_reach_the_training_step(tmp_path: Path) -> None:

@@ -163,6 +163,23 @@ def test_patience(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid")[-1] == 48
 
 
+def test_intervals_of_time_that_end_during_a_validation_have_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def now(seconds: float = 1e-6) -> float:
+        clock[0] += seconds
+        return clock[0]
+
+    monkeypatch.setattr(time, "perf_counter", now)
+    slow = Bleu(then=lambda _: now(10.0))
+    limits: dict[str, Any] = {"max_steps": 10**6, "max_hours": 200 / 3600, "validate_every": 2}
+    run = trainer(tmp_path, slow, checkpoint_every=None, **limits)
+    run.run()
+    assert (run.state.step, run.state.num_regular) == (40, 19)
+
+
 def test_a_schedule_that_decays_to_zero_does_so_by_the_limit_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

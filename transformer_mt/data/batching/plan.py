@@ -141,7 +141,7 @@ class BatchPlan:
             whole, fraction = divmod(weight, 1.0)
             selected += [pairs] * int(whole)
             if count := round(fraction * size):
-                # Every (size / count)-th pair, starting in each epoch where the last one stopped.
+                # Every (size / count)-th pair; the first one differs from epoch to epoch.
                 steps = (np.arange(count) + epoch * fraction % 1.0) * (size / count)
                 selected.append(pairs[np.minimum(steps.astype(np.int64), size - 1)])
             start += size

@@ -1,11 +1,11 @@
 """Batches in buffers of one fixed shape, for a training step that is compiled once.
 
-A GPU runs a step fastest with static shapes and addresses and without decisions on the CPU. So an
-update's share is packed in buffers of a fixed number of tokens, and the rest of a buffer is filled
-with *dummy pairs*, which attend only to themselves and which the loss ignores. The plan
-(``plan.py``) makes updates so similar that dummies are about 1% of the tokens on one GPU, and 3.5%
-when eight GPUs share an update. The number of sequences is that of the pairs and dummies: attention
-never gets an empty sequence, for which some kernels return NaN.
+A GPU runs a step fastest with static shapes and without decisions on the CPU. So an update's share
+is packed in buffers of a fixed number of tokens, and the rest of a buffer is filled with *dummy
+pairs*, which attend only to themselves and which the loss ignores. The plan (``plan.py``) makes
+updates so similar that dummies are about 1% of the tokens on one GPU, and 3.5% when eight GPUs
+share an update. The number of sequences is that of the pairs and dummies: attention never gets an
+empty sequence, for which some kernels return NaN.
 """
 
 from dataclasses import dataclass

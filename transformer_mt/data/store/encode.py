@@ -277,7 +277,7 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
 
 
 def _read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:
-    """The pairs that ``EncodeChunk`` has encoded, chunk by chunk, after their data source."""
+    """The number of the data source, and the encoded pairs, of each chunk."""
     with ExitStack() as stack:
         tokens, lengths = (
             [

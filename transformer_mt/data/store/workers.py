@@ -140,7 +140,7 @@ def _start(process: BaseProcess) -> None:
     """Starts a worker process, which is small, and deaf to Ctrl-C.
 
     It does not import the main program, which may import PyTorch, or be a script that calls
-    ``train`` without asking whether it is ``__main__``; and its NumPy starts no threads. Ctrl-C is
+    ``train`` without ``if __name__ == "__main__"``; and its NumPy starts no threads. Ctrl-C is
     for the parent, which ends its workers; they inherit that it is blocked.
     """
     program, threads = sys.modules["__main__"], os.environ.get(_THREADS)

@@ -47,7 +47,7 @@ def train_tokenizer(
             model_type=config.type,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
-            byte_fallback=True,  # a character that is no piece is spelled in bytes, not lost
+            byte_fallback=True,  # a character that is not a piece is spelled in bytes, not lost
             normalization_rule_name="identity",  # data.normalization does it
             shuffle_input_sentence=False,
             pad_id=PAD,

@@ -15,7 +15,7 @@ from transformer_mt.errors import InputError, printable
 _SHOWN = 12
 """Number of tags that a message names."""
 UNTAGGED = "line(s) have no tag, but this model is trained with tags: set tag ({tags})"
-"""What is logged after the number of ``untagged`` lines."""
+"""Message that follows the number of ``untagged`` lines."""
 
 
 def split_tag(line: str, tags: Collection[str]) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[
 
 def untagged(lines: Iterable[str], data: DataConfig, tags: Collection[str]) -> list[int]:
     """Indices of lines with text but without a tag, if all training sources have tags."""
-    if not (tags and all(source.tag for source in data.train)):  # a converted model names no source
+    if not (tags and data.needs_tag):
         return []
     parts = (split_tag(line, tags) for line in lines)
     return [i for i, (tag, text) in enumerate(parts) if not tag and text.strip()]
