@@ -40,7 +40,8 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("<b>1</b>/<i>b</i>-{c}<x/>{a}, <b>so: </b>", "<b>1</b>/<i>B</i>-{c}<x/>{a}, <b>SO: </b>"),
         ("Crossed <b>x <i>y</b> z</i> w", "CROSSED <b>X <i>Y</b> Z</i> W"),
         ("%s of %(all)d, %1$s, {{sum}}", "%s OF %(all)d, %1$s, {{sum}}"),
-        ("%zu in %s%s, %dx%d, %1 %L2 %ds", "%zu IN %s%s, %dX%d, %1 %L2 %dS"),
+        ("%zu in %s%s, %dx%d, %L2 %ds by %1.", "%zu IN %s%s, %dX%d, %L2 %dS BY %1."),
+        ("%-5.2f at %2d or %<PRIu64> is 5%%", "%-5.2f AT %2d OR %<PRIu64> IS 5%%"),
         ("See https://a.b/c?d=e#f, or a+b@c-d.org!", "SEE https://a.b/c?d=e#f, OR a+b@c-d.org!"),
         ("Pay ${price}00 or 5{x}, {h}:{m}", "PAY ${price}00 OR 5{x}, {h}:{m}"),
         ("In 10 days {when}", "IN 10 DAYS {when}"),  # a number that is the line's own
@@ -51,8 +52,8 @@ def translated(line: str, order: Sequence[int] | None = None) -> str:
         ("a & b; c &amp d", "A & B; C &AMP D"),
         ("{n, plural, one {# {x}} other {b}} c", "{n, plural, one {# {x}} other {b}} C"),
         (
-            "a < b, c > d, 100% sure, 5 %, 50% discount",
-            "A < B, C > D, 100% SURE, 5 %, 50% DISCOUNT",
+            "a < b, c > d, 100% sure, 5 %, 50% discount, %20 indirim",
+            "A < B, C > D, 100% SURE, 5 %, 50% DISCOUNT, %20 INDIRIM",
         ),
     ],
 )
@@ -97,11 +98,7 @@ def test_lost_and_repeated_placeholders() -> None:
         ("he <q>came</q> in", "er »kam« rein", "er »<q>kam</q>« rein"),
         ("he <q>“came!”</q> in", "er „kam!“ rein", "er <q>„kam!“</q> rein"),
         ("<p>Come</p>", "Komm!", "<p>Komm!</p>"),
-        (
-            "on a bench<x/>, he sleeps",
-            "auf einer Bank schläft er",
-            "auf einer Bank<x/> schläft er",
-        ),
+        ("on a bench<x/>, he sleeps", "auf einer Bank schläft er", "auf einer Bank<x/> schläft er"),
     ],
 )
 def test_punctuation_keeps_its_side_of_a_tag(line: str, translation: str, expected: str) -> None:

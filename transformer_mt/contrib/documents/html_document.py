@@ -101,7 +101,7 @@ class HtmlDocument(MarkupDocument):
                 self.parts.append(tag.raw[end : match.start(value)])
                 self.add_unit([self.add_text(match[value])], attribute=True)
             elif tag.name == "html" and name in ("lang", "xml:lang") and value > 1:
-                self.parts += [tag.raw[end : match.start(value)], tgt_lang]
+                self.parts += [tag.raw[end : match.start(value)], tgt_lang.replace("_", "-")]
             else:
                 continue
             end = match.end(value)

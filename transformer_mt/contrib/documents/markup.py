@@ -36,9 +36,9 @@ _VERBATIM = "|".join(
     (
         # {0}, {{name}}, ${name}, #{name}, {n, plural, one {a} other {b}}; {v}2 and {h}{m} as one
         rf"(?<!\d)\d*+(?:[$#%]?{_BRACES}\d*+)+",
-        # %1, %L1 of Qt; %s, %1$s, %(name)s, %zu, %ds for seconds, but not 50% discount
-        r"(?:(?<![\d%])%(?:L?[1-9]\d?(?![\d$.])|(?:\(\w+\)|\d+\$)?[-+#0']*(?:\d+|\*)?"
-        r"(?:\.(?:\d+|\*))?(?:hh?|ll?|[Lqjzt])?[diouxXeEfFgGcspn@](?![^\W\d_]{3})))+",
+        # %s, %1$s, %(name)s, %5.2f, %zu, %<PRIu64>, %ds for seconds; %1, %L1 of Qt; not 50% off
+        r"(?:(?<!\d)\d*+%%|(?<!\d)%(?:(?:\(\w+\)|\d+\$)?[-+#0']*+(?:\d+|\*)?(?:\.(?:\d+|\*))?"
+        r"(?:hh?|ll?|[Lqjzt])?(?:[diouxXeEfFgGcspn@](?![^\W\d_]{3})|<PRI\w+>)|L?[1-9](?!\d|[.,]\d)))+",
         rf"(?:(?:https?|ftp)://|www\.)(?:{_ADDRESS})*(?:(?![.,;:!?\]'»“”’])(?:{_ADDRESS}))",
         r"(?<![\w.+-])[\w.+-]++@\w[\w-]*(?:\.\w[\w-]*)+",
     )

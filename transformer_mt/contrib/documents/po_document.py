@@ -18,8 +18,8 @@ _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
 """A line of a message that has a letter, without the spaces around it."""
 _MESSAGE = re.compile(r'\A.*^[ \t]*(?:msgstr|").*?(?=\s*?$)', re.DOTALL | re.MULTILINE)
 """A message with the comments before it, to the end of its last line."""
-_COMMENT = re.compile(r"^#(?![,|~]).*\n", re.MULTILINE)
-"""A comment or a reference, but neither flags nor the previous text."""
+_COMMENT = re.compile(r"^(?:#(?![,|~]).*)?\n", re.MULTILINE)
+"""A comment, a reference or an empty line, but neither flags nor the previous text."""
 _UNCLOSED = re.compile(r'^\s*(?:msg\S+\s+)?"(?:[^"\\\n]|\\.)*$', re.MULTILINE)
 """A line whose quote is not closed; polib would cut off its last character."""
 _NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
