@@ -40,8 +40,8 @@ class CleaningConfig(Checked):
     """Drop pairs whose sides have different numbers in digits. Separators of thousands and decimals
     are ignored: 1,234.5 is 1.234,5."""
     min_script_share: float | None = number(None, at_least=0, at_most=1)
-    """Drop pairs with a smaller share of letters in the script of their language. 0 to 1; null: not
-    checked."""
+    """Drop pairs with a smaller share of letters in the script of their language. In Chinese,
+    Japanese, Korean and the like, a Latin word counts as one letter. 0 to 1; null: not checked."""
     min_language_probability: float | None = number(None, at_least=0, at_most=1)
     """Drop pairs with a side that is in its language with a lower probability. 0 to 1; null: not
     checked. Needs the extra ``langid``."""
@@ -141,6 +141,11 @@ class DataConfig(Checked):
         """Source and target language of a source; of the model if it is None."""
         src_lang, tgt_lang = (source.src_lang, source.tgt_lang) if source else (None, None)
         return src_lang or self.src_lang, tgt_lang or self.tgt_lang
+
+    @property
+    def needs_tag(self) -> bool:
+        """Whether all training sources have tags, so that each line to translate needs one."""
+        return all(source.tag for source in self.train)
 
     @property
     def tags(self) -> dict[str, tuple[str, str]]:

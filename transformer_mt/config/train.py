@@ -60,7 +60,7 @@ class TrainConfig(Checked):
     """Fine-tune this model: a model folder, a MarianMT folder, or ``hf://ORG/NAME[@REVISION]``.
     Weights, architecture, vocabulary and ``data.normalization`` come from it; dropout, optimizer
     and schedule do not. With fewer layers, such as ``model.num_decoder_layers=1``, evenly spaced
-    layers are copied."""
+    layers are copied; 6, the default, keeps all of a model with more."""
     initial_embeddings: str = one_of("random", "cooccurrence")
     """Initial embeddings: random, as in the paper, or computed from the training pairs in seconds
     (``cooccurrence``): pieces of the same pairs, such as translations, begin near each other. Short

@@ -122,7 +122,8 @@ class TranslateJob(Checked):
     prefix: str | None = None
     """File with forced beginnings of the translations, one per input line."""
     score: str | None = None
-    """Score the translations in this file, one per input line, instead of translating."""
+    """Score the translations in this file, one per input line, instead of translating. Lines are
+    scored whole, and in their own case."""
     alignment: bool = False
     """Add word alignments to the output. Needs ``format=jsonl``."""
     # Every field of DecodeConfig; written out, because type checkers cannot see generated fields.

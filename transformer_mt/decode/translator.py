@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 _MIN_TOKENS, _MIN_SHARE = 24, 0.5
 """A translation with less than this share of the tokens of its line, if that has as many, is
-counted as short. Of the references of Multi30k's test set none is, of newstest2014's 3 of 3,003
-(``scripts/bench/RESULTS.md``)."""
+counted as short. No reference of Multi30k's test set is that short, and 3 of 3,003 of newstest2014
+are (``scripts/bench/RESULTS.md``)."""
 
 
 class _Part(NamedTuple):
@@ -102,7 +102,9 @@ class Translator:
         Raises:
             InputError: Something in a folder is missing or damaged, a repository cannot be
                 downloaded, the engine cannot be used, or a setting is invalid.
+            TypeError: ``DecodeConfig`` has no such field.
         """
+        DecodeConfig(**decode_settings)  # raises TypeError for other fields of the job
         job = TranslateJob(
             model=str(folder),
             device=device,
@@ -249,6 +251,9 @@ class Translator:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines: the text of each result is the given one.
 
+        Lines are scored whole and in their own case, but translated sentence by sentence, and from
+        capitals in their usual case: such lines score lower here than their translation did.
+
         Args:
             sources: The lines; each may start with a tag (``with_tag``).
             targets: A translation of each line, as plain text.
@@ -284,7 +289,9 @@ class Translator:
         parts, starts = list[_Part](), list[int]()
         for start, end, is_text in spans:
             if not is_text:
-                parts.append(_Part((), tag, text[start:end].strip()))
+                copied = text[start:end].lstrip()  # without spaces between words, a mark keeps its
+                is_spaced = word_separator(self.normalizer.languages(tag)[1])
+                parts.append(_Part((), tag, copied.rstrip() if is_spaced else copied))
                 starts.append(start)
                 continue
             for piece in split_long(encode(text[start:end]), limit, self.tokenizer):

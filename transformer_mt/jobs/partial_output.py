@@ -1,4 +1,4 @@
-"""What is finished of the translation of a file, kept until all is, for the same command."""
+"""Partial output of a file translation, from which the same command resumes."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def partial_output(
     target: Path, job: dict[str, Any], total: int
 ) -> Iterator[tuple[InputStats, Callable[[bytes], None]]]:
-    """Holds what is finished of an output until all is; then writes it to ``target``.
+    """Collects the output of finished chunks, and writes it to ``target`` once it is complete.
 
     It is in ``OUTPUT.mt-partial``, next to the output, with the job that it belongs to.
 
@@ -29,8 +29,8 @@ def partial_output(
         total: Number of lines of the input.
 
     Yields:
-        The lines that are finished, to be counted on; and a function that appends the output for
-        lines that have been counted.
+        Counts of the finished lines, which the caller continues; and a function that appends the
+        output for lines that have been counted.
     """
     folder = target.with_name(f"{target.name}.mt-partial")
     path, record = folder / "output", folder / "state.json"

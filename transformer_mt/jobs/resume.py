@@ -64,7 +64,7 @@ _DATA = {
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What the folder of a started run records of its latest start."""
+    """The record of a run's latest start in its folder."""
 
     run_dir: Path
     job: TrainJob
