@@ -9,7 +9,6 @@ test set.
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ import yaml
 from tabulate import tabulate
 
 from transformer_mt import run_layout
+from transformer_mt.console import exit_status
+from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import read_scores
 from transformer_mt.training.metrics_log import read_records
 
@@ -79,7 +80,7 @@ def main() -> None:
     }
     if not configs:
         names = ", ".join(map(str, folders))
-        sys.exit(f"compare_runs.py: error: no runs of mt-train in {names}: check the name")
+        raise InputError(f"no runs of mt-train in {names}: check the name")
     values = [*configs.values()]
     keys = dict.fromkeys(key for config in values for key in config)
     differing = [key for key in keys if len({config.get(key) for config in values}) > 1]
@@ -93,4 +94,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_status("compare_runs.py"):
+        main()

@@ -28,6 +28,7 @@ data=, experiment= or --config-name is given. FOLDER receives all results; FOLDE
 what to deploy. After an interruption the same command resumes. CTranslate2 must be installed.
 """
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,6 +50,7 @@ from recipe import (
 from transformer_mt import model_folder
 from transformer_mt.cli.compose import override
 from transformer_mt.config import SourceConfig, TrainJob
+from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.errors import InputError
 
@@ -73,6 +75,7 @@ def distill() -> None:
     folder, only, (teacher, *ensemble) = options.folder, overrides.only, options.teacher
     path = model_folder.locate(teacher)
     trained = model_folder.read_config(path, TrainJob)
+    trained = replace(trained, data=with_written_sets(trained.data, path))
     base = list[str]()
     given = {text.partition("=")[0] for text in overrides.common}
     if not given & {"data", "experiment", "--config-name", "-cn"}:

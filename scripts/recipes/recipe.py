@@ -238,7 +238,8 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
         if getattr(job.data, f"{part}_pairs") is not None:
             raise InputError(
                 f"data.{part}_pairs: the steps of a recipe train on different text: set "
-                f"data.{part} to files, such as RUN_DIR/data/{part}.* of an earlier run"
+                f"data.{part}_pairs=null and data.{part} to files, such as RUN_DIR/data/{part}.* "
+                "of an earlier run"
             )
     return job
 

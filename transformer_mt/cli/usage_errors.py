@@ -29,7 +29,7 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
             return f"{error.override!r} is not KEY=VALUE: see the examples of --help"
         return (
             f"cannot parse {error.override!r}: write KEY=VALUE with matching brackets, and quotes "
-            "around a value with characters other than letters, digits, / . - _: "
+            "around a value with characters other than a-z, A-Z, 0-9, / . - _: "
             "'KEY=\"a b\"' or 'KEY=[\"~/a\"]'"
         )
     message = re.split(r"\n(?:To append|Config search path)", str(error))[0].strip()
