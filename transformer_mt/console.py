@@ -1,4 +1,4 @@
-"""What a command writes to standard error: its log, its progress, and the error that ends it.
+"""Standard error and exit status of a command: log, progress, and the error that ends it.
 
 Progress is a bar on a terminal, else log lines. The exit status is 0: done, 1: bad input or
 environment, 2: bad usage, 130 and 143: interrupted.

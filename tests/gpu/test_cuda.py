@@ -1,6 +1,5 @@
 """What only a GPU can show. Skipped where there is none; ``scripts/bench/gpu.sh`` runs it."""
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch._dynamo.utils import counters
 from torch.nn.parallel import DistributedDataParallel
 
 from transformer_mt.batch import IGNORE_INDEX, Batch, CuSeqlens, Packed
-from transformer_mt.config import DecodeConfig, ModelConfig, OptimizerConfig
+from transformer_mt.config import ModelConfig, OptimizerConfig
 from transformer_mt.data.batching.micro_batches import collate, micro_batches
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
 from transformer_mt.data.batching.static_batches import (
@@ -25,7 +24,6 @@ from transformer_mt.data.subwords.tokenizer import BOS, EOS
 from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.engines.torch_engine import ModelStep
 from transformer_mt.decode.search.beam_search import beam_search
-from transformer_mt.decode.search.sampling import sample
 from transformer_mt.distributed.world import World
 from transformer_mt.kernels.packed_attention import varlen_attention
 from transformer_mt.model.transformer import Transformer, for_inference
@@ -297,41 +295,21 @@ def test_fp16_with_loss_scaling_learns_as_well_as_bf16(plan: BatchPlan) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_half_precision_search_and_sampling(dtype: torch.dtype) -> None:
+def test_half_precision_search(dtype: torch.dtype) -> None:
     sources = random_sources(40)
     limits = [len(source) + 20 for source in sources]
     trained = model().to(GPU).eval()
     fast = for_inference(trained, dtype)
-    best, found = search(fast, sources, limits), []
+    best = search(fast, sources, limits)
     with torch.inference_mode():
         hidden = torch.randn(37, CONFIG.d_model, device=GPU).to(dtype)
         logits = hidden.double() @ trained.embedding.weight.to(dtype).double().T
         torch.testing.assert_close(fast.logits(hidden), logits.float(), rtol=1e-5, atol=1e-5)
-        src = Packed.from_sequences(sources).to(GPU)
-        for _ in range(2):
-            draws = [[random.Random(10 * i + j) for j in range(3)] for i in range(len(sources))]
-            found.append(
-                sample(
-                    ModelStep([fast], src, 3),
-                    limits,
-                    draws,
-                    DecodeConfig(sampling=True, top_k=20),
-                    bos=BOS,
-                    eos=EOS,
-                    device=GPU,
-                )
-            )
-    for own, sampled, limit in zip(best, found[0], limits, strict=True):
-        for each in (*own, *sampled):
+    for own, limit in zip(best, limits, strict=True):
+        for each in own:
             assert EOS not in each.tokens
             assert len(each.tokens) <= limit
             assert np.isfinite(each.score)
-    same = [
-        one.tokens == two.tokens
-        for first, second in zip(*found, strict=True)
-        for one, two in zip(first, second, strict=True)
-    ]
-    assert np.mean(same) > 0.95
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

@@ -49,7 +49,7 @@ def read_weights(folder: Path) -> Weights:
         try:
             tensors: Weights = torch.load(path, "cpu", weights_only=True)  # noqa: TID251, of tensors only
         except UnpicklingError:  # which advises to run the code of the file
-            raise ValueError("it is no pickle, or holds more than tensors") from None
+            raise ValueError("it is not a pickle, or contains more than tensors") from None
     return tensors
 
 

@@ -90,7 +90,7 @@ def physical_cores() -> int:
 
 
 def num_threads(processes: int = 1) -> int:
-    """PyTorch's number of threads, or fewer cores, divided among processes that share them.
+    """Threads per process: PyTorch's number, or that of the cores if there are fewer, divided.
 
     PyTorch does not see a container's quota.
     """

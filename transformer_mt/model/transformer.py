@@ -266,7 +266,7 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
 
     Args:
         model: In ``eval`` mode. Do not change its weights afterwards: the copy may share them.
-        dtype: Type of all computation on a GPU; on a CPU, of matrix products and attention.
+        dtype: Type of all computation on a GPU; on a CPU, of large matrix products.
     """
     if model.embedding.weight.device.type != "cpu":
         if model.embedding.weight.dtype == dtype:

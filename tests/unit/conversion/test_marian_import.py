@@ -125,7 +125,7 @@ def test_a_folder_cannot_run_code(
     (folder / "model.safetensors").unlink()
     file = folder / "pytorch_model.bin"
     torch.save({"x": Payload()}, file, _use_new_zipfile_serialization=not old_format)
-    with pytest.raises(InputError, match="holds more than tensors; download it again"):
+    with pytest.raises(InputError, match="contains more than tensors; download it again"):
         model_folder.locate(folder)
     assert not (tmp_path / "HARMED").exists()
 
