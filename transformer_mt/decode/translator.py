@@ -228,8 +228,8 @@ class Translator:
             translated[part] = [self._translation(each, next(links)) for each in best]
         results: list[list[Translation]] = []
         for (tag, given), text, (line_parts, starts) in zip(tagged, usual, split, strict=True):
-            blank = [Translation.copied("", align)] * nbest
-            translations, *others = [translated[part] for part in line_parts] or [blank]
+            in_parts = [translated[part] for part in line_parts]
+            translations, *others = in_parts or [[Translation.copied("", align)] * nbest]
             if others:
                 space = word_separator(languages(tag)[1])
                 words = word_indices(text, starts)
