@@ -18,6 +18,7 @@ from transformer_mt.files import atomic, new_folder, read_json, reading, sha256,
 from transformer_mt.run_layout import (
     CHECKPOINT_NAME,
     CHECKPOINT_OPTIMIZER,
+    CHECKPOINT_PATTERN,
     CHECKPOINT_STATE,
     CHECKPOINTS,
     WEIGHTS,
@@ -85,7 +86,7 @@ def update_state(checkpoint: Checkpoint, state: dict[str, Any]) -> Checkpoint:
 def valid_checkpoints(run_dir: Path) -> list[Checkpoint]:
     """Verified checkpoints of a run, oldest first; logs a warning for each invalid one."""
     found = []
-    for path in sorted((run_dir / CHECKPOINTS).glob("step_*")):
+    for path in sorted((run_dir / CHECKPOINTS).glob(CHECKPOINT_PATTERN)):
         try:
             found.append(_verify(path))
         except InputError as error:
@@ -97,7 +98,9 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
     path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(step)
     if not path.is_dir():
-        found = ", ".join(sorted(item.name for item in path.parent.glob("step_*"))) or "none"
+        found = (
+            ", ".join(sorted(item.name for item in path.parent.glob(CHECKPOINT_PATTERN))) or "none"
+        )
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     return _verify(path)
 

@@ -112,8 +112,8 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
                         build(unfinished)
     except OSError as error:
         raise InputError(
-            f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME, "
-            "to a writable folder with enough free space"
+            f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME "
+            "(mtdata: MTDATA), to a writable folder with enough free space"
         ) from error
 
 
@@ -160,7 +160,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
             for file in temporary.rglob("*"):
                 sync(file)
             sync(temporary)
-            if replace and path.is_dir() and not path.is_symlink():
+            if replace and path.is_dir():
                 delete_folder(path)
             temporary.rename(path)
             sync(path.parent)
@@ -169,9 +169,10 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def delete_folder(path: Path) -> None:
-    """Deletes a folder; an interrupted deletion leaves no folder that looks damaged."""
-    path.rename(temporary := _temporary(path))
-    shutil.rmtree(temporary)
+    """Deletes a folder, but no link; if interrupted, it leaves no folder that looks damaged."""
+    if not path.is_symlink():
+        path.rename(temporary := _temporary(path))
+        shutil.rmtree(temporary)
 
 
 _TEMPORARY = ".{}.mt-tmp-{}"
@@ -260,7 +261,8 @@ def errors_naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
         names = [Path(name) for name in (error.filename, error.filename2) if name is not None]
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if (full and not names) or any(name.is_relative_to(temporary or path) for name in names):
-            error.filename, error.filename2 = str(path), None
+            error.filename = str(path)
+            del error.filename2  # None would be printed
         raise
 
 

@@ -43,6 +43,8 @@ CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints, each in a subfolder such as ``step_00001234``."""
 CHECKPOINT_NAME = "step_{:08d}"
 """Name of the folder of a checkpoint, by its step."""
+CHECKPOINT_PATTERN = f"step_{8 * '[0-9]'}"
+"""Pattern of these names, but not of ``step_00000100_copy``, which is somebody's own."""
 CHECKPOINT_STATE = "state.json"
 CHECKPOINT_OPTIMIZER = "optimizer.safetensors"
 

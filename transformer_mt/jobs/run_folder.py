@@ -54,7 +54,7 @@ def write_start(run_dir: Path, job: TrainJob, data: Prepared) -> None:
     for name in (*run_layout.WRITTEN, run_layout.MODEL_CARD, *held_out.file_names(job.data)):
         files.delete_leftovers(run_dir / name)
     checkpoints = run_dir / run_layout.CHECKPOINTS
-    for folder in (checkpoints, *checkpoints.glob("step_*")):
+    for folder in (checkpoints, *checkpoints.glob(run_layout.CHECKPOINT_PATTERN)):
         files.delete_leftovers(folder / "*")
     (run_dir / run_layout.TEST_SCORES).unlink(missing_ok=True)
     model_folder.write_config(run_dir, job, data.tokenizer)

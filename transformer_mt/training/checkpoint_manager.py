@@ -128,10 +128,9 @@ class CheckpointManager:
         return weights
 
     def close(self) -> None:
-        """Waits for the background thread; raises ``OSError`` if the checkpoint is not written."""
+        """Waits for the background thread, whether or not it succeeds."""
         if self._thread:
             self._thread.shutdown()
-        self.wait()
 
     def _save(self, state: dict[str, Any], tensors: Tensors) -> None:
         saved = ckpt.save_checkpoint(self._run_dir, state, tensors)

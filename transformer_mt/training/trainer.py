@@ -266,6 +266,7 @@ class Trainer:
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint, which is a part of the run's time."""
         start = time.perf_counter()
+        self.checkpoints.wait()  # it is on disk if a signal interrupts the validation
         result = self._evaluate(self.model.eval(), signals)
         self.model.train()
         self.state.record_validation(result.metrics, self._job.train.best_by)

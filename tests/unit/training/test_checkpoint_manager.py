@@ -185,9 +185,7 @@ def check(manager: CheckpointManager) -> None:
     manager.check()
 
 
-@pytest.mark.parametrize(
-    "then", [lambda m: save(m, 30), check, lambda m: m.finish(at(20)), CheckpointManager.close]
-)
+@pytest.mark.parametrize("then", [lambda one: save(one, 30), check, lambda one: one.finish(at(20))])
 def test_a_failed_write_is_raised_in_the_main_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: Callable[[CheckpointManager], None]
 ) -> None:

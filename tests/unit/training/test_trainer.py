@@ -75,9 +75,7 @@ def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
     assert not model.training
 
 
-def test_while_bleu_is_chance_the_loss_decides_whether_the_best_checkpoint_is_better(
-    tmp_path: Path, messages: pytest.LogCaptureFixture
-) -> None:
+def test_chance_bleu_is_not_compared(tmp_path: Path, messages: pytest.LogCaptureFixture) -> None:
     trainer(tmp_path, Bleu(0.9, 0.5, 0.3, 0.1, 0.8)).run()
     (advice,) = [text for text in messages.messages if "train.final=best" in text]
     assert "the checkpoint of update 24 (ppl " in advice

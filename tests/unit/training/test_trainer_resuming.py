@@ -1,5 +1,6 @@
 """A run that is killed, stopped by a signal or by a limit resumes exactly."""
 
+import errno
 import itertools
 import os
 import signal
@@ -7,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from safetensors.torch import load_file
@@ -163,9 +165,15 @@ def test_patience(tmp_path: Path) -> None:
     assert steps(tmp_path, "valid")[-1] == 48
 
 
-def test_intervals_of_time_that_end_during_a_validation_have_checkpoints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_checkpoint_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    monkeypatch.setattr(ckpt, "save_checkpoint", full)
+    stop = Bleu(then=lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(OSError, match="No space left"):
+        trainer(tmp_path, stop, checkpoint_every=100).run()
+
+
+def test_intervals_end_in_validations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
     def now(seconds: float = 1e-6) -> float:
