@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import socket
 import warnings
 from collections.abc import Iterable, Iterator
@@ -189,6 +190,8 @@ def join(device: torch.device) -> Iterator[World]:
             backend = "cpu:gloo,cuda:nccl"
             device = torch.device("cuda", local_rank)
             torch.cuda.set_device(device)
+        # Until ``Signals``: code in C++ that waits for another rank would not see Ctrl-C.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         dist.init_process_group(backend)
         yield World(device, current_rank(), ranks, local_rank, launcher)
         dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
