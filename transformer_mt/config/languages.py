@@ -16,27 +16,29 @@ SHORT_WORDS = UNSPACED | {"ko"}
 CAPITAL_NOUNS = {"de", "gsw", "lb", "mul", "nds", "und"}
 """Languages in which nouns have a capital, or that may be one of them."""
 
-ORDINAL_STOPS = {"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "no", "pl", "sk", "sl"}
+ORDINAL_STOPS = {"cs", "da", "de", "et", "fi", "hr", "hu", "is", "lv", "nb", "no", "pl", "sk", "sl"}
 """Languages that write ordinal numbers with a full stop, which ends no sentence."""
 
 _LATIN_OR_CYRILLIC = {"az", "kk", "sr", "uz"}
 """Languages that are written in both scripts."""
 
 _SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Jpan": "Hani Hira Kana", "Kore": "Hani Hang"}
-_SCRIPTS |= {"Aran": "Arab", "Cyrs": "Cyrl", "Latf": "Latn", "Latg": "Latn"}
-"""Combined and variant codes of ISO 15924, and the scripts of their characters."""
+"""Combined codes of ISO 15924, and the scripts of their characters."""
+
+_NAMED_SCRIPTS = {"Hans", "Hant", "Arab", "Armn", "Beng", "Cyrl", "Deva", "Geor", "Grek", "Guru"}
+_NAMED_SCRIPTS |= {"Hebr", "Latn", "Mong", "Tfng"}
+"""Scripts that a language code may name, for languages that are written in several."""
 
 
 def base_language(lang: str) -> str:
     """Language code without script and region, of two letters if there is one.
 
-    ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``, ``no`` for ``nb``.
+    ``pt`` for ``pt-BR``, ``zh`` for ``zh_Hans``, ``zho`` and ``cmn_Hant``.
     """
     code = re.split("[-_]", lang.lower())[0]
     if not langcodes.tag_is_valid(code):
         return code
-    base = langcodes.get(code).prefer_macrolanguage().language or code
-    return "no" if base == "nb" else base
+    return langcodes.get(code).prefer_macrolanguage().language or code
 
 
 def language_name(lang: str) -> str:
@@ -54,8 +56,8 @@ def language_name(lang: str) -> str:
 
 
 def may_be_same_language(code: str, lang: str) -> bool:
-    """Whether two codes may name one language: ``und`` and ``mul`` stand for any."""
-    codes = {base_language(code), base_language(lang)}
+    """Whether two codes may name one language: ``und`` and ``mul`` stand for any, ``no`` is nb."""
+    codes = {base_language(each).replace("nb", "no") for each in (code, lang)}
     return len(codes) == 1 or not codes.isdisjoint(("und", "mul"))
 
 
@@ -67,10 +69,11 @@ def word_separator(lang: str) -> str:
 def is_variant(code: str, lang: str) -> bool:
     """Whether a code names a language or a variant of it (basic filtering of RFC 4647).
 
-    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is not one of ``de-AT``.
+    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``, ``nb`` of ``no``; ``de`` is not one of
+    ``de-AT``.
     """
     normalized, wanted = (
-        "-".join([base_language(name), *re.split("[-_]", name.lower())[1:], ""])
+        "-".join([base_language(name).replace("nb", "no"), *re.split("[-_]", name.lower())[1:], ""])
         for name in (code, lang)
     )
     return normalized.startswith(wanted)
@@ -85,12 +88,11 @@ def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     base = base_language(lang)
     if base not in LIKELY_SUBTAGS:
         return None
-    given = [part.title() for part in re.split("[-_]", lang) if len(part) == 4 and part.isalpha()]
-    script = given[0] if given else langcodes.get(LIKELY_SUBTAGS[base]).script or ""
-    scripts = _SCRIPTS.get(script, script)
-    if base in _LATIN_OR_CYRILLIC and not given:
-        scripts = "Latn Cyrl"
+    given = _NAMED_SCRIPTS.intersection(map(str.title, re.split("[-_]", lang)[1:]))
+    script = next(iter(given), langcodes.get(LIKELY_SUBTAGS[base]).script or "")
+    is_either = base in _LATIN_OR_CYRILLIC and not given
+    scripts = "Latn Cyrl" if is_either else _SCRIPTS.get(script, script)
     # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.
     own = "".join(rf"\p{{scx={name}}}" for name in scripts.split())
-    words = r"\p{Latn}+|" * (base in SHORT_WORDS)
+    words = r"\p{Latn}+|" * (base in SHORT_WORDS and scripts != "Latn")
     return regex.compile(rf"{words}[^\P{{L}}{own}]")

@@ -4,29 +4,25 @@ from dataclasses import dataclass
 
 from transformer_mt.config.checks import Checked, number, one_of, require
 
-# Upper limits, so that no matrix reaches 2⁶³ bytes, and no untrusted config takes long to build.
-_SIZE = {"at_least": 1, "at_most": 10**5}
-_LAYERS = {"at_least": 1, "at_most": 1000}
-
 
 @dataclass(kw_only=True, frozen=True)
 class ModelConfig(Checked):
     """Sizes and variants of the Transformer (§3); the defaults are the base model of the paper."""
 
     _prefix = "model."
-    d_model: int = number(512, **_SIZE)
+    d_model: int = number(512, at_least=1)
     """Size of embeddings and layer outputs (§3.1); even."""
-    d_ff: int = number(2048, **_SIZE)
+    d_ff: int = number(2048, at_least=1)
     """Inner size of the feed-forward networks (§3.3)."""
-    num_heads: int = number(8, **_SIZE)
+    num_heads: int = number(8, at_least=1)
     """Number of attention heads h (§3.2.2)."""
-    num_encoder_layers: int = number(6, **_LAYERS)
+    num_encoder_layers: int = number(6, at_least=1)
     """Number of encoder layers N (§3.1)."""
-    num_decoder_layers: int = number(6, **_LAYERS)
+    num_decoder_layers: int = number(6, at_least=1)
     """Number of decoder layers N (§3.1)."""
-    d_k: int | None = number(None, **_SIZE)
+    d_k: int | None = number(None, at_least=1)
     """Size of the queries and keys of a head (§3.2.2); null: d_model / num_heads."""
-    d_v: int | None = number(None, **_SIZE)
+    d_v: int | None = number(None, at_least=1)
     """Size of the values of a head (§3.2.2); null: d_model / num_heads."""
     dropout: float = number(0.1, at_least=0, below=1)
     """Dropout probability P_drop (§5.4) on the output of each sub-layer and on the sums of
@@ -59,7 +55,7 @@ class ModelConfig(Checked):
     positions: str = one_of("sinusoidal", "learned")
     """Add the paper's sinusoids to the embeddings (§3.5), or learn the positional encodings (Table
     3, row E)."""
-    max_positions: int = number(1024, at_least=1, at_most=10**7)
+    max_positions: int = number(1024, at_least=1)
     """Longest sentence with learned positions, in subwords; sinusoids have no limit."""
 
     def __post_init__(self) -> None:

@@ -16,8 +16,6 @@ class SearchConfig(Checked):
     """Beam search (§6.1): what a training run decides, and its model folder records."""
 
     _prefix = "decode."
-    # Upper limits, so that an untrusted model folder cannot make a line endless or take all memory.
-
     beam_size: int = number(4, at_least=1, at_most=1000)
     """Number of beams; 1 is greedy search. The paper uses 4 (§6.1)."""
     length_penalty: float = number(0.6, at_least=0, at_most=10)  # larger values overflow

@@ -104,7 +104,7 @@ class Translator:
                 downloaded, the engine cannot be used, or a setting is invalid.
             TypeError: ``DecodeConfig`` has no such field.
         """
-        DecodeConfig(**decode_settings)  # raises TypeError for other fields of the job
+        DecodeConfig(**{key: v for key, v in decode_settings.items() if v is not None})  # no others
         job = TranslateJob(
             model=str(folder),
             device=device,
@@ -289,9 +289,9 @@ class Translator:
         parts, starts = list[_Part](), list[int]()
         for start, end, is_text in spans:
             if not is_text:
-                copied = text[start:end].lstrip()  # without spaces between words, a mark keeps its
-                is_spaced = word_separator(self.normalizer.languages(tag)[1])
-                parts.append(_Part((), tag, copied.rstrip() if is_spaced else copied))
+                separator = word_separator(self.normalizer.languages(tag)[1])
+                strip = str.strip if separator else str.lstrip  # then a mark keeps its own space
+                parts.append(_Part((), tag, strip(text[start:end])))
                 starts.append(start)
                 continue
             for piece in split_long(encode(text[start:end]), limit, self.tokenizer):

@@ -198,6 +198,7 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
     """
     identifier, probability = _identifier(), config.min_language_probability or 0.0
     code = base_language(lang)
+    code = "no" if code == "nb" else code
     if code not in identifier.nb_classes:
         raise InputError(
             f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "

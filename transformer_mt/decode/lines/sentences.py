@@ -16,15 +16,17 @@ _EMOJI = f"{_JOINERS}\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 
 _EMOTICON = regex.compile(r"(?<!\S)(?:[:;=]['’]?-?[)(DPpOo3/|\]\[*]+|<3+|\^_?\^|[xX]D+)(?!\S)")
 _BOUNDARY = regex.compile(
-    r"""(?: (?<! (?<!\w) (?: \p{Lu} | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # not of J. Smith, U.S., d.h.
+    r"""(?: (?<! (?<!\w) (?: [\p{Lu}\p{Georgian}\p{Arabic}\p{Hebrew}]  # not of J. Smith,
+                          | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # U.S., d.h.
                           | (?i: M(?:rs?|s|me) | Dr | Prof | Sept | [SFM]t | [HFNSJ]r)))(?P<stop>\.)
           | (?<!\.) \.{2,}+ | (?<![!?…؟।۔։።။។]) [!?…؟।۔։።။។]++ )
         (?: [\p{Pf}\p{Pi}\p{Pe}\p{Cf}"'] | \s»(?!\S) )*+ (?: \s* [EMOJI] )*+ \s++
         (?= \p{P}* \s? (?: [\p{Lu}\p{Lt}\p{Lo}\p{Georgian}]
                           | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
       | (?<![EMOJI\s]) (?: \s* [EMOJI]++ )++ \s++ (?= \p{P}* \p{Lu} )
-      | (?: [。！？｡]++ | (?<=HAN_OR_KANA)[!?]++(?=HAN_OR_KANA) ) [\p{Pf}\p{Pe}]*+ (?=.)
-    """.replace("EMOJI", _EMOJI).replace("HAN_OR_KANA", r"[\p{Han}\p{Hiragana}\p{Katakana}]"),
+      | (?: (?<![。！？｡]) [。！？｡]++ | (?<=HAN_OR_KANA)[!?]++(?=HAN_OR_KANA) )
+        [\p{Pf}\p{Pe}]*+ (?=[^、，。])
+    """.replace("EMOJI", _EMOJI).replace("HAN_OR_KANA", r"[\p{Han}\p{Hiragana}\p{Katakana}ー]"),
     regex.VERBOSE | regex.DOTALL,
 )
 """Where a sentence may end, and what follows could start another one."""

@@ -166,6 +166,10 @@ def test_words_of_a_language_without_spaces_have_any_length() -> None:
         ("zh_Hans", "更新 .git/shallow 的引用", False),  # two Latin words
         ("zh_Hans", "LyX BLOCKS 档", True),
         ("ko", "안녕하세요 漢字", False),
+        ("ko", "MATROSKA 값", False),  # a Latin word counts as one letter
+        ("ja-Latn", "konnichiwa", False),
+        ("sr-Latn", "ово je ово", True),
+        ("en-x-test", "где", True),  # not a script
         ("ar", "مـــرحبا", False),  # with letters that scripts share
         ("tlh", "где", False),  # not in the table
     ],
