@@ -85,8 +85,11 @@ def distill() -> None:
     base += [] if trained.tokenizer.joint else ["tokenizer.joint=false"]
     job = train_job(base)  # refuses what is wrong, before the steps
     data, cache = job.data, cache_settings(job)
-    if not data.train:
-        raise InputError(f"{teacher} has no training data: set data=files 'data.train=[…]' …")
+    if not (data.train and data.valid):
+        missing = "validation" if data.train else "training"
+        raise InputError(
+            f"{teacher} has no {missing} data: set data=files 'data.train=[…]' 'data.valid=[…]' …"
+        )
     text = [*data_settings(data, data.train), *cleaning_settings(data), *cache]
     sources, references = folder / f"train.{data.src_lang}", folder / f"train.{data.tgt_lang}"
     translations, pairs = folder / "translations.jsonl", folder / "distilled.tsv"

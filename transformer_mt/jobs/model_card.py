@@ -83,7 +83,7 @@ def write_model_card(
         date=end["time"][:10],
         version=start["version"],
         job=job,
-        source_tags=job.data.tags if job.data.needs_tag else {},
+        source_tags=job.data.tags,
         formats=_formats(job.model),
         segments=sum({score.tag: score.segments for score in scores}.values()),
         tokenizers=vocabulary,

@@ -50,8 +50,6 @@ class TrainResult:
     """Folder of the run, which is also the model folder."""
     scores: list[Score] | None = None
     """Scores of the test set, on the main rank; None if there is no test set."""
-    best: float | None = None
-    """Best value of ``train.best_by``, on the main rank; None if nothing was trained."""
     prepared: Mapping[str, Path] = field(default_factory=dict)
     """With ``stage=prepare``: the vocabulary, the corpus and the cleaning report in the cache."""
 
@@ -161,7 +159,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
                 log.info("%s is finished: nothing to do (%s)", run_dir, advice)
                 del trainer  # DDP would end the process group without releasing Python's lock,
                 gc.collect()  # which the threads of the group need to end
-                return TrainResult(run_dir, scores if data.test else None, state.best)
+                return TrainResult(run_dir, scores if data.test else None)
         parameters = sum(map(torch.numel, trainer.model.parameters()))
         if world.is_main:
             if state.step == 0:
@@ -194,7 +192,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             log.info("finished; to translate: %s", _next_command(job))
             if scores:
                 trackers.log_scalars("test", state.step, {s.label: s.score for s in scores})
-        return TrainResult(run_dir, scores if data.test else None, state.best)
+        return TrainResult(run_dir, scores if data.test else None)
 
 
 def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
@@ -271,6 +269,7 @@ def _warn_about_data(job: TrainJob, data: Prepared, parameters: int) -> None:
 
 def _next_command(job: TrainJob) -> str:
     """What to type once a run is finished."""
-    model = shlex.quote(f"model={job.run_dir}")
-    tag = "".join(f" {shlex.quote(f'tag={tag}')}" for tag in [*job.data.tags][: job.data.needs_tag])
-    return f"mt-translate {model}{tag} < in.{job.data.src_lang} > out.{job.data.tgt_lang}"
+    tags = job.data.tags if job.data.needs_tag else {}
+    tag, (src, tgt) = next(iter(tags.items()), ("", job.data.languages()))
+    arguments = [f"model={job.run_dir}", *([f"tag={tag}"] if tag else [])]
+    return f"mt-translate {shlex.join(arguments)} < in.{src} > out.{tgt}"

@@ -122,7 +122,8 @@ def test_tags_are_explained_and_scored_apart(folder: Path) -> None:
     ):
         assert fact in card.text, fact
     optional = write(folder, data=replace(DATA, train=[*train, SourceConfig(tsv="c.tsv")]))
-    assert "<2fr>" not in optional.text
+    assert "A source line may start with a tag:\n`<2pt>` (" in optional.text
+    assert "'tag=" not in optional.text
 
 
 def test_settings_that_the_paper_does_not_have_are_named(folder: Path) -> None:
