@@ -79,7 +79,7 @@ def read_config(folder: Path, kind: type[T]) -> T:
             raise ValueError("it has no settings")
     if (found := values.pop("format", None)) != FORMAT:
         raise InputError(
-            f"{path} has format {found}, but this version reads format {FORMAT}: it is truncated, "
+            f"{path} has format {found!r}, but this version reads {FORMAT}: it is truncated, "
             "or another version of transformer_mt wrote it"
         )
     if "${" in repr(values):  # OmegaConf would read environment variables

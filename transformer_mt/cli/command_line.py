@@ -24,7 +24,7 @@ from transformer_mt.files import read_json
 from transformer_mt.run_layout import RUN_INFO
 
 _WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
-"""Overrides with which the jobs of a sweep have no logs and settings of Hydra: each has its own."""
+"""Overrides that keep Hydra from writing logs and settings of jobs, which write their own."""
 
 
 def run(command: Command, arguments: list[str], run_job: Run) -> None:

@@ -156,8 +156,8 @@ def _vocabulary(job: TrainJob, cache_dir: Path) -> tuple[Path, held_out.Sets]:
         settings: object = asdict(config)
     else:
         given = existing_vocabulary(config.path, job.run_dir)
-        log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
         tokenizer = Tokenizer(given)
+        log.info("the vocabulary is %s: %s, %d pieces", given, config.type, config.vocab_size)
         missing = missing_tags(data, tokenizer.tags)
         if not (missing or sizes):
             return given, {}

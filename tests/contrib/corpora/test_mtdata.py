@@ -112,9 +112,7 @@ def test_what_a_name_tells_is_refused_before_a_download(cache: Path) -> None:
         assert error_of(cache, name).startswith(message)
 
 
-def test_mtdata_is_not_installed(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_mtdata(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     message = error_of(cache, TINY)

@@ -63,8 +63,6 @@ def test_a_file_without_a_header() -> None:
          '#: a.c:5\n#, c-format\nmsgid "one"\nmsgstr "ONE"\n'),
         ('msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] ""\nmsgstr[1] ""\n',
          'msgid "one"\nmsgid_plural "%d ones"\nmsgstr[0] "ONE"\nmsgstr[1] "%d ONES"\n'),
-        ('msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] ""\n',
-         'msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] "ONES"\n'),
         ('msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\n',
          'msgid "one"\nmsgid_plural "ones"\nmsgstr[0] "eins"\nmsgstr[1] "ONES"\n'),
         (f'# {90 * "x"} y\n#. {90 * "z"} z\n#: a.c:1\n#: b c.c:2\nmsgid "one"\nmsgstr ""\n',

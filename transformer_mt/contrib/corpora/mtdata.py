@@ -36,7 +36,7 @@ def download(source: SourceConfig, src_lang: str, tgt_lang: str) -> list[str]:
     languages = base_language(src_lang), base_language(tgt_lang)
     if set(languages) != set(map(base_language, name.split("-")[-2:])):
         raise InputError(f"{source} is not in {src_lang} and {tgt_lang}, as its name says")
-    entry = files.expand_user(os.environ.get("MTDATA", "~/.mtdata")) / "transformer_mt" / name
+    entry = files.expand_user(os.environ.get("MTDATA") or "~/.mtdata") / "transformer_mt" / name
     files.build_once(entry, lambda folder: _get(name, folder))
     return [str(_texts(entry)[language]) for language in languages]
 

@@ -63,7 +63,8 @@ def fingerprint(source: SourceConfig) -> dict[str, Any]:
 
 
 def _file_identity(path: Path) -> dict[str, Any]:
-    status = path.stat()
+    with reading(path):
+        status = path.stat()
     return {"path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
