@@ -88,7 +88,7 @@ def distill() -> None:
     if not (data.train and data.valid):
         missing = "validation" if data.train else "training"
         raise InputError(
-            f"{teacher} has no {missing} data: set data=files 'data.train=[…]' 'data.valid=[…]' …"
+            f"there is no {missing} data: set data=files 'data.train=[…]' 'data.valid=[…]' …"
         )
     text = [*data_settings(data, data.train), *cleaning_settings(data), *cache]
     sources, references = folder / f"train.{data.src_lang}", folder / f"train.{data.tgt_lang}"

@@ -149,12 +149,12 @@ class DataConfig(Checked):
 
     @property
     def tags(self) -> dict[str, tuple[str, str]]:
-        """All tags, with source and target language of the first source that has each."""
+        """All tags, with languages of the first source of each; those of the model come first."""
         tags: dict[str, tuple[str, str]] = {}
         for source in (*self.train, *self.valid, *self.test):
             if source.tag:
                 tags.setdefault(source.tag, self.languages(source))
-        return tags
+        return dict(sorted(tags.items(), key=lambda item: item[1] != self.languages()))
 
     def _read_mirror(self, mirror: Path) -> None:
         """Replaces hub ids by folders of the mirror, so that a run folder records what was read.

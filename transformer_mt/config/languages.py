@@ -26,7 +26,7 @@ _SCRIPTS = {"Hans": "Hani", "Hant": "Hani", "Jpan": "Hani Hira Kana", "Kore": "H
 """Combined codes of ISO 15924, and the scripts of their characters."""
 
 _NAMED_SCRIPTS = {"Hans", "Hant", "Arab", "Armn", "Beng", "Cyrl", "Deva", "Geor", "Grek", "Guru"}
-_NAMED_SCRIPTS |= {"Hebr", "Latn", "Mong", "Tfng"}
+_NAMED_SCRIPTS |= {"Adlm", "Hebr", "Java", "Latn", "Mong", "Mtei", "Sund", "Tfng"}
 """Scripts that a language code may name, for languages that are written in several."""
 
 

@@ -16,7 +16,7 @@ _EMOJI = f"{_JOINERS}\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 
 _EMOTICON = regex.compile(r"(?<!\S)(?:[:;=]['’]?-?[)(DPpOo3/|\]\[*]+|<3+|\^_?\^|[xX]D+)(?!\S)")
 _BOUNDARY = regex.compile(
-    r"""(?: (?<! (?<!\w) (?: [\p{Lu}\p{Georgian}\p{Arabic}\p{Hebrew}]  # not of J. Smith,
+    r"""(?: (?<! (?<!\w) (?: [\p{Lu}\p{Georgian}\p{Arabic}\p{Hebrew}](?<!\d)  # not J. Smith,
                           | (\p{L}{1,2}\.){1,4}\p{L}{1,2}  # U.S., d.h.
                           | (?i: M(?:rs?|s|me) | Dr | Prof | Sept | [SFM]t | [HFNSJ]r)))(?P<stop>\.)
           | (?<!\.) \.{2,}+ | (?<![!?…؟।۔։።။។]) [!?…؟।۔։።။។]++ )
@@ -25,7 +25,7 @@ _BOUNDARY = regex.compile(
                           | \d (?<! (?: (?<!\w)\p{L}{1,3} | \d ) \. \W* \d )))
       | (?<![EMOJI\s]) (?: \s* [EMOJI]++ )++ \s++ (?= \p{P}* \p{Lu} )
       | (?: (?<![。！？｡]) [。！？｡]++ | (?<=HAN_OR_KANA)[!?]++(?=HAN_OR_KANA) )
-        [\p{Pf}\p{Pe}]*+ (?=[^、，。])
+        [\p{Pf}\p{Pe}]*+ (?=[^、，。！？；：])
     """.replace("EMOJI", _EMOJI).replace("HAN_OR_KANA", r"[\p{Han}\p{Hiragana}\p{Katakana}ー]"),
     regex.VERBOSE | regex.DOTALL,
 )
