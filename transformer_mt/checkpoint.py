@@ -98,9 +98,8 @@ def open_checkpoint(run_dir: Path, step: int) -> Checkpoint:
     """The checkpoint of one step; raises ``InputError`` if it does not exist or is invalid."""
     path = run_dir / CHECKPOINTS / CHECKPOINT_NAME.format(step)
     if not path.is_dir():
-        found = (
-            ", ".join(sorted(item.name for item in path.parent.glob(CHECKPOINT_PATTERN))) or "none"
-        )
+        names = sorted(item.name for item in path.parent.glob(CHECKPOINT_PATTERN))
+        found = ", ".join(names) or "none"
         raise InputError(f"{run_dir} has no checkpoint of step {step}; it has: {found}")
     return _verify(path)
 

@@ -149,7 +149,7 @@ class DataConfig(Checked):
 
     @property
     def tags(self) -> dict[str, tuple[str, str]]:
-        """All tags, with languages of the first source of each; those of the model come first."""
+        """All tags with the languages of their first source, the model's own direction first."""
         tags: dict[str, tuple[str, str]] = {}
         for source in (*self.train, *self.valid, *self.test):
             if source.tag:

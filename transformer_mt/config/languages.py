@@ -41,6 +41,12 @@ def base_language(lang: str) -> str:
     return langcodes.get(code).prefer_macrolanguage().language or code
 
 
+def macro_language(lang: str) -> str:
+    """``base_language``, but ``no`` for ``nb``: files of Norwegian mix these codes."""
+    base = base_language(lang)
+    return "no" if base == "nb" else base
+
+
 def language_name(lang: str) -> str:
     """English name of a language, with its script or region: ``Portuguese (BR)`` for ``pt_BR``.
 
@@ -56,8 +62,8 @@ def language_name(lang: str) -> str:
 
 
 def may_be_same_language(code: str, lang: str) -> bool:
-    """Whether two codes may name one language: ``und`` and ``mul`` stand for any, ``no`` is nb."""
-    codes = {base_language(each).replace("nb", "no") for each in (code, lang)}
+    """Whether two codes may name one language: ``und`` and ``mul`` stand for any."""
+    codes = {macro_language(code), macro_language(lang)}
     return len(codes) == 1 or not codes.isdisjoint(("und", "mul"))
 
 
@@ -69,11 +75,10 @@ def word_separator(lang: str) -> str:
 def is_variant(code: str, lang: str) -> bool:
     """Whether a code names a language or a variant of it (basic filtering of RFC 4647).
 
-    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``, ``nb`` of ``no``; ``de`` is not one of
-    ``de-AT``.
+    ``de``, ``de-AT`` and ``deu_DE`` are variants of ``de``; ``de`` is not one of ``de-AT``.
     """
     normalized, wanted = (
-        "-".join([base_language(name).replace("nb", "no"), *re.split("[-_]", name.lower())[1:], ""])
+        "-".join([macro_language(name), *re.split("[-_]", name.lower())[1:], ""])
         for name in (code, lang)
     )
     return normalized.startswith(wanted)

@@ -104,7 +104,7 @@ class Translator:
                 downloaded, the engine cannot be used, or a setting is invalid.
             TypeError: ``DecodeConfig`` has no such field.
         """
-        DecodeConfig(**{key: v for key, v in decode_settings.items() if v is not None})  # no others
+        DecodeConfig(**{key: v for key, v in decode_settings.items() if v is not None})
         job = TranslateJob(
             model=str(folder),
             device=device,
@@ -251,8 +251,8 @@ class Translator:
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Translation]:
         """Scores given translations of lines: the text of each result is the given one.
 
-        Lines are scored whole and in their own case, but translated sentence by sentence, and from
-        capitals in their usual case: such lines score lower here than their translation did.
+        Lines are scored whole and as written. ``translate`` splits them into sentences and lowers
+        capitals, so lines of several sentences or in capitals score lower here.
 
         Args:
             sources: The lines; each may start with a tag (``with_tag``).

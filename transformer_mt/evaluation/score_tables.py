@@ -97,5 +97,4 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
 
 def _interval_note(evaluation: Evaluation) -> Iterator[str]:
     if any(score.mean is not None for score in evaluation.systems[0].scores):
-        resamples = evaluation.settings.bootstrap
-        yield f"μ ± half the 95% interval, of {resamples:,} resamples"
+        yield f"μ ± half the 95% interval, of {evaluation.settings.bootstrap:,} resamples"

@@ -90,7 +90,7 @@ def physical_cores() -> int:
 
 
 def num_threads(processes: int = 1) -> int:
-    """Threads per process: PyTorch's number, or that of the cores if there are fewer, divided.
+    """Threads per process: an equal share of PyTorch's threads, or of the cores if they are fewer.
 
     PyTorch does not see a container's quota.
     """

@@ -20,7 +20,7 @@ from typing import Any
 import regex
 
 from transformer_mt.config import CleaningConfig
-from transformer_mt.config.languages import SHORT_WORDS, base_language, foreign_letter
+from transformer_mt.config.languages import SHORT_WORDS, foreign_letter, macro_language
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.errors import InputError, requiring
 
@@ -140,8 +140,8 @@ _GROUPED = re.compile(
 def numbers(text: str) -> list[str]:
     """Runs of digits of a text, sorted, without leading zeros and separators of thousands.
 
-    A decimal point or comma separates two runs: 1,234.5 and 1.234,5 both are ``["1234", "5"]``. The
-    number of a placeholder (%1$s) is none: translations may have them in another order.
+    A decimal point or comma separates two runs: 1,234.5 and 1.234,5 both are ``["1234", "5"]``.
+    Placeholders such as %1$s do not count, because translations may reorder them.
     """
     if not _DIGIT.search(text):
         return []
@@ -170,7 +170,7 @@ def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
         length = len("".join(words))
         return not MIN_WORD_LENGTH * len(words) <= length <= MAX_WORD_LENGTH * len(words)
 
-    return (lambda _: False) if base_language(lang) in SHORT_WORDS else drop
+    return (lambda _: False) if macro_language(lang) in SHORT_WORDS else drop
 
 
 def wrong_script(config: CleaningConfig, lang: str) -> SideFilter:
@@ -197,8 +197,7 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
     Texts with fewer than ``MIN_LETTERS_TO_IDENTIFY`` letters are not checked.
     """
     identifier, probability = _identifier(), config.min_language_probability or 0.0
-    code = base_language(lang)
-    code = "no" if code == "nb" else code
+    code = macro_language(lang)
     if code not in identifier.nb_classes:
         raise InputError(
             f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "
