@@ -39,13 +39,10 @@ def help_text(command: Command) -> str:
 
 
 def _help_section(section: Section) -> list[str]:
-    title = first_sentence(section.meaning).replace("``", "").rstrip(".")
-    if section.title == "Groups":
-        title = "Choose first, by GROUP=OPTION; the default is listed first (experiment: none)"
-    elif section.title:
-        title = f"{section.title}: {title}"
-    elif not title.startswith("Decoding"):
-        title = "Settings (KEY=VALUE; quote 'KEY=[...]' and values with commas or spaces)"
+    title = "Settings (KEY=VALUE; quote 'KEY=[...]' and values with commas or spaces)"
+    if section.title:
+        meaning = first_sentence(section.meaning).replace("``", "").rstrip(".")
+        title = f"{section.title}: {meaning}"
     texts = dict[str, str]()
     for setting in section.settings:
         folder, slash, option = setting.key.rpartition("/")

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_type_hints
@@ -54,16 +54,11 @@ def sections(command: Command, config: DictConfig) -> list[Section]:
     values = cast(dict[str, Any], OmegaConf.to_container(config))
     result = list(_sections(JOBS[command], dotted(values)))
     if command == "train":
-        groups = (
-            "GROUP=OPTION. The option listed first is the default; there is no default experiment."
-        )
+        groups = "Chosen by GROUP=OPTION; the default is listed first (experiment: none)."
         options = list(_options(config.hydra.runtime.choices))
         result.insert(0, Section("Groups", groups, options))
         sources = "Keys of an item of data.train, data.valid or data.test."
-        (section,) = _sections(SourceConfig, {}, meaning=sources, title="Data sources")
-        result.append(
-            replace(section, settings=[replace(s, default=None) for s in section.settings])
-        )
+        result += _sections(SourceConfig, {}, meaning=sources, title="Data sources")
     return result
 
 
@@ -122,14 +117,14 @@ def _sections(
         if is_dataclass(hint):
             nested.append((cast(type, hint), key, text or _paragraph(hint.__doc__ or "")))
             continue
-        default = _on_command_line(defaults.get(key))
+        default = _on_command_line(defaults[key]) if key in defaults else None
         if default == "":  # required
             default = "NAME" if "names" in item.metadata else "FOLDER"
         setting = Setting(key, default, text or search.get(key, ""))
         (own if text or key not in search else inherited).append(setting)
     yield Section(title or prefix, meaning or _paragraph(kind.__doc__ or ""), own)
     if inherited:
-        yield Section("", "Decoding (null: as in the model folder's config.yaml)", inherited)
+        yield Section("Decoding", "As in the model folder's config.yaml if null.", inherited)
     for inner, key, text in nested:
         yield from _sections(inner, defaults, key, text)
 
