@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -130,7 +129,7 @@ class _LogLines(io.StringIO):
 def exit_status(program: str) -> Iterator[None]:
     """Turns errors of the user, the machine and its memory into one line and an exit status.
 
-    Any other exception is a bug, whose traceback is printed as Python does.
+    Any other exception is a bug, and is left to Python.
 
     Args:
         program: Name of the command, with which the line begins.
@@ -155,11 +154,10 @@ def exit_status(program: str) -> Iterator[None]:
         print_error(program, format_os_error(error))
         sys.exit(1)
     except Exception as error:
-        if is_out_of_memory(error):
-            advice = "use a smaller model, or smaller batches"
-            print_error(program, f"out of memory ({first_line(error)}): {advice}")
-        else:
-            traceback.print_exc()
+        if not is_out_of_memory(error):
+            raise
+        advice = "use a smaller model, or smaller batches"
+        print_error(program, f"out of memory ({first_line(error)}): {advice}")
         sys.exit(1)
 
 
