@@ -18,16 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def main(command: "Command", run: Run | None = None) -> None:
-    """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs.
-
-    Args:
-        command: ``train``, ``translate``, ``evaluate`` or ``export``.
-        run: The command's own function unless given.
-    """
-    run_job = run or _RUN[command]
+def main(command: "Command") -> None:
+    """Runs a command with the arguments in ``sys.argv``: one job, or a sweep of jobs."""
     with exit_status(PROGRAMS[command]):
-        arguments = sys.argv[1:]
+        arguments, run_job = sys.argv[1:], RUN[command]
         if any(argument.startswith("-") for argument in arguments):
             from transformer_mt.cli import command_line
 
@@ -82,7 +76,7 @@ def export(job: "ExportJob") -> None:
         export(job)
 
 
-_RUN: "dict[Command, Run]" = {
+RUN: "dict[Command, Run]" = {
     "train": train,
     "translate": translate,
     "evaluate": evaluate,

@@ -21,9 +21,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
     def command(name: Command, *argv: str, job: Any = lambda job: None) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["mt", *argv])
+        monkeypatch.setitem(cli.RUN, name, job)
         status = 0
         try:
-            cli.main(name, job)
+            cli.main(name)
         except SystemExit as stop:
             status = int(stop.code or 0)
         written = [path for path in tmp_path.rglob("*") if not path.is_dir()]

@@ -46,7 +46,8 @@ def test_hydra_reads_what_an_override_says(value: object) -> None:
 def test_compose_leaves_hydra_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs: list[TrainJob] = []
     monkeypatch.setattr(sys, "argv", ["mt-train", "model=tiny", "train.seed=3"])
-    cli.main("train", jobs.append)
+    monkeypatch.setitem(cli.RUN, "train", jobs.append)
+    cli.main("train")
     config, before = HydraConfig.instance().cfg, set(Singleton._instances)
     jobs.append(compose(["model=tiny", "train.seed=3"]))
     jobs.append(compose(["model=tiny", "train.seed=3"]))
