@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from threading import RLock
 from typing import Any, Literal, cast, get_type_hints, overload
 
 import hydra
@@ -41,7 +40,6 @@ from transformer_mt.errors import UsageError, first_line
 
 _DEFAULT_DATA = "wmt14_en_de"
 """The option of the group ``data`` in ``configs/train.yaml``."""
-_HYDRA = RLock()
 
 
 @overload
@@ -100,7 +98,7 @@ def compose_config(command: Command) -> DictConfig:
 def hydra_app(
     command: Command, overrides: Sequence[str] = (), config_dir: Path | None = None
 ) -> Iterator[Hydra]:
-    """Hydra with the command's configurations, in which only this thread uses it.
+    """Hydra with the command's configurations.
 
     Its state is global. What an application of the caller has set there is restored. Errors of
     Hydra, OmegaConf and YAML become one-line usage errors.
@@ -117,17 +115,16 @@ def hydra_app(
     if config_dir is not None:
         anchor = SearchPathQuery(provider="schema")
         search_path.prepend("command-line", f"file://{config_dir.absolute()}", anchor)
-    with _HYDRA:
-        state = Singleton.get_state()
-        try:
-            GlobalHydra.instance().clear()
-            hydra.version.setbase("1.3")
-            yield Hydra.create_main_hydra2(PROGRAMS[command], search_path)
-        # TypeError: model=[1].
-        except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
-            raise UsageError(explain(error, overrides, command)) from error
-        finally:
-            Singleton.set_state(state)
+    state = Singleton.get_state()
+    try:
+        GlobalHydra.instance().clear()
+        hydra.version.setbase("1.3")
+        yield Hydra.create_main_hydra2(PROGRAMS[command], search_path)
+    # TypeError: model=[1].
+    except (HydraException, OmegaConfBaseException, ValueError, TypeError, YAMLError) as error:
+        raise UsageError(explain(error, overrides, command)) from error
+    finally:
+        Singleton.set_state(state)
 
 
 def hydra_overrides(

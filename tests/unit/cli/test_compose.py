@@ -2,7 +2,6 @@
 
 import logging
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import hydra
@@ -63,12 +62,6 @@ def test_compose_within_an_application_of_hydra(tmp_path: Path) -> None:
         assert compose(["train.seed=3"]).train.seed == 3
         assert hydra.compose("mine") == {"a": 1}
     assert not GlobalHydra.instance().is_initialized()
-
-
-def test_compose_in_threads() -> None:
-    with ThreadPoolExecutor(4) as threads:
-        jobs = threads.map(lambda seed: compose([f"train.seed={seed}"]), range(4))
-        assert [job.train.seed for job in jobs] == list(range(4))
 
 
 def test_compose_refuses_a_single_string() -> None:
