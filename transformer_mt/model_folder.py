@@ -34,16 +34,13 @@ FORMAT = 2
 
 _IMPORT_VERSION = 4
 """Version of the conversion of other libraries' models; if it changes, they are converted again."""
-_CHECKSUM = "tokenizer_sha256"
-NON_SETTINGS = ("format", _CHECKSUM)
-"""Keys of ``config.yaml`` that are not settings."""
 
 
 def write_config(folder: Path, job: TrainJob, tokenizer: Tokenizer | None = None) -> None:
     """Writes the resolved configuration of a run and the checksum of its vocabulary."""
     values: dict[str, Any] = asdict(job)
     if tokenizer is not None:
-        values[_CHECKSUM] = tokenizer.checksum
+        values["tokenizer_sha256"] = tokenizer.checksum
     values["format"] = FORMAT  # the last key: a truncated file has none
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=1000)
     files.write_text(folder / CONFIG, text)

@@ -5,6 +5,8 @@ Paths are relative to the run folder; those of a checkpoint's files to the check
 
 CONFIG = "config.yaml"
 """Resolved configuration."""
+NON_SETTINGS = ("format", "tokenizer_sha256")
+"""Keys of ``config.yaml`` that are not settings."""
 TOKENIZER = "tokenizer.model"
 """SentencePiece vocabulary of both languages; it has the same name in the cache."""
 SIDE_TOKENIZERS = ("source.spm", "target.spm")

@@ -37,6 +37,7 @@ from transformer_mt.config import (
 from transformer_mt.config.checks import schema
 from transformer_mt.data.text.lines import as_lines
 from transformer_mt.errors import UsageError, first_line
+from transformer_mt.run_layout import NON_SETTINGS
 
 _DEFAULT_DATA = "wmt14_en_de"
 """The option of the group ``data`` in ``configs/train.yaml``."""
@@ -213,10 +214,8 @@ def to_job(config: DictConfig, command: Command) -> Job:
     try:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
-        if OmegaConf.get_type(config) is not job:  # --config-name: such as a run's config.yaml
-            from transformer_mt import model_folder  # loads more than --help needs
-
-            values = {k: v for k, v in values.items() if k not in model_folder.NON_SETTINGS}
+        if command == "train":  # with --config-name perhaps of a run's config.yaml
+            values = {k: v for k, v in values.items() if k not in NON_SETTINGS}
         result = OmegaConf.to_object(OmegaConf.merge(schema(job), values))
         assert isinstance(result, job)
         return result
