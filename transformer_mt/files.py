@@ -38,9 +38,7 @@ class Place:
 
 
 @contextmanager
-def reading(
-    path: str | Path, *damage: type[Exception], remedy: str = "", line: int | None = None
-) -> Iterator[Place]:
+def reading(path: str | Path, *damage: type[Exception], remedy: str = "") -> Iterator[Place]:
     """Context in which a file is read and parsed: an error names the file, and the line if any.
 
     A reader of lines moves the place on::
@@ -54,9 +52,8 @@ def reading(
         damage: What damaged content raises besides ``ValueError`` and ``EOFError``, such as
             ``SafetensorError``.
         remedy: What to do about damaged content, such as ``copy it again``.
-        line: The line, of a reader that knows it.
     """
-    place = Place(path, line)
+    place = Place(path)
     expected: tuple[type[Exception], ...] = (OSError, ValueError, EOFError, *damage)
     try:
         yield place

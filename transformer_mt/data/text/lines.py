@@ -77,7 +77,8 @@ def raw_lines(stream: BinaryIO, name: str) -> Iterator[bytes]:
         stream: Text.
         name: Name of the stream in error messages.
     """
-    with reading(name, *_DAMAGE, remedy=_REMEDY, line=1) as place:
+    with reading(name, *_DAMAGE, remedy=_REMEDY) as place:
+        place.line = 1
         first = stream.readline().removeprefix(codecs.BOM_UTF8)
         for starts, problem in _OTHER_FORMATS.items():
             if first.startswith(starts):
