@@ -28,13 +28,6 @@ def test_ctrl_c_during_imports() -> None:
     assert (done.returncode, done.stderr) == (130, "mt-eval: interrupted\n")
 
 
-def test_ignored_signals_stay_ignored() -> None:
-    """As under nohup, or in the background of a script."""
-    ignored = "signal.signal(signal.SIGINT, signal.SIG_IGN); main.mt_train()"
-    done = python("-c", INTERRUPTED_IMPORT + ignored)
-    assert (done.returncode, done.stderr) == (1, "not interrupted\n")
-
-
 def test_help_version_configuration_and_completion_need_no_torch() -> None:
     flags = [(command, "--help") for command in JOBS]
     flags += [("train", flag) for flag in ("--version", "--cfg=job", "-sc install=bash")]
