@@ -173,12 +173,6 @@ def test_numbers_out_of_range_are_refused(command: Command, override: str, messa
         OmegaConf.to_object(config)
 
 
-def test_numbers_of_a_wrong_type_are_refused() -> None:
-    """From Python, without the types of the schema."""
-    with pytest.raises(InputError, match=r"^decode\.beam_size='4' is not a number"):
-        SearchConfig(beam_size="4")
-
-
 # Table 3 as printed: N, d_model, d_ff, h, d_k, d_v, P_drop, eps_ls, steps. Its last column, the
 # number of parameters, is that of test_parameter_counts.
 BASE = (6, 512, 2048, 8, 64, 64, 0.1, 0.1, 100_000)

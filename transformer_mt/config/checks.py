@@ -1,6 +1,6 @@
-"""Declaration and checks of settings: types, limits, and the names that they accept.
+"""Declaration and checks of settings: limits, and the names that they accept.
 
-Each check raises ``InputError`` with a message for the user.
+OmegaConf checks types. Each check raises ``InputError`` with a message for the user.
 """
 
 import math
@@ -55,7 +55,7 @@ def one_of(*names: str | Registry, default: Any = ...) -> Any:
 
 @dataclass(frozen=True)
 class Checked:
-    """Base of dataclasses of settings: checks fields of ``number`` and ``one_of``, and switches."""
+    """Base of dataclasses of settings: checks fields of ``number`` and ``one_of``."""
 
     _prefix: ClassVar[str] = ""
     """What precedes the fields on the command line, such as ``train.``."""
@@ -66,7 +66,6 @@ class Checked:
             if value is None and setting.default is None:
                 continue
             if (limits := setting.metadata.get("limits")) is not None:
-                require(isinstance(value, int | float), f"{key}={value!r} is not a number")
                 ok, expected = abs(value) < math.inf, []
                 for name, limit in limits.items():
                     sign, holds = _LIMITS[name]
@@ -75,8 +74,6 @@ class Checked:
                 or_null = " (or null)" * (setting.default is None)
                 must = " and ".join(expected) or "finite"
                 require(ok, f"{key}={value} must be {must}{or_null}")
-            if isinstance(setting.default, bool):
-                require(isinstance(value, bool), f"{key}={value!r} is neither true nor false")
             if names := setting.metadata.get("names"):
                 values = value if isinstance(value, list) else [value]
                 for name in values:
