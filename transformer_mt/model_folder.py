@@ -4,7 +4,6 @@ Loading a stranger's folder cannot run its code: nothing is unpickled, and setti
 dataclasses, in which nothing is interpolated and nothing names a class or a function.
 """
 
-import hashlib
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -151,13 +150,9 @@ class ModelFolder:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of its weights, vocabulary and configuration."""
-        parts = [
-            files.sha256(self.weights),
-            self.tokenizer.checksum,
-            files.sha256(self.path / CONFIG),
-        ]
-        return hashlib.sha256("".join(parts).encode()).hexdigest()
+        """A short hash of its weights, vocabulary and configuration."""
+        config = files.sha256(self.path / CONFIG)
+        return files.cache_key(files.sha256(self.weights), self.tokenizer.checksum, config)
 
     def load_model(self) -> "Transformer":
         """Loads the model, in ``eval`` mode on the CPU."""

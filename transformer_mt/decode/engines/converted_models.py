@@ -29,7 +29,7 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     """
     record = json.dumps({"model": model.checksum, "version": _VERSION}, indent=2) + "\n"
     in_folder = model.path / run_layout.CTRANSLATE2 / compute_type
-    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / model.checksum[:16]
+    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / model.checksum
     for target in (in_folder, cache / compute_type):
         if _was_made_from(record, target):  # also where nothing can be written
             return target
