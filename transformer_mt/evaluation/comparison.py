@@ -4,18 +4,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import Any, Self
+from typing import Any
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
-from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import testset_files
 from transformer_mt.data.text.tags import lines_by_tag, split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose, is_unspaced
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
-from transformer_mt.protocols import Pair
 
 LENGTHS = (1, 4, 10, 20, 40)
 """Lengths of lines from which on they are scored apart."""
@@ -35,22 +32,6 @@ class TestSet:
     """All tags that a source line may start with."""
     languages: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Source and target language of each tag whose languages differ from the model's."""
-
-    @classmethod
-    def of_pairs(
-        cls,
-        pairs: Sequence[Pair],
-        name: str,
-        tags: Collection[str] = (),
-        languages: Mapping[str, tuple[str, str]] | None = None,
-    ) -> Self:
-        """The test set of sentence pairs; ``name`` is that of the references."""
-        return cls(
-            references={name: [pair.tgt for pair in pairs]},
-            source=[pair.src for pair in pairs],
-            tags=tags,
-            languages=languages or {},
-        )
 
     def by_length(self) -> tuple[str, dict[str, list[int]]]:
         """Groups the lines by the bounds of ``LENGTHS``, from short to long.
@@ -83,15 +64,6 @@ class TestSet:
     def split_source(self) -> list[tuple[str, str]]:
         """The tag of each source line, or "", and its text."""
         return [split_tag(line, self.tags) for line in self.source or ()]
-
-
-def load_testset(name: str, langs: str) -> TestSet:
-    """A sacreBLEU test set, downloaded if necessary; see ``testset_files``."""
-    source, references = testset_files(name, langs)
-    return TestSet(
-        references={path.name: list(read_lines(path)) for path in references},
-        source=list(read_lines(source)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

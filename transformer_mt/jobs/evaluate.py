@@ -16,7 +16,7 @@ from transformer_mt.config.languages import language_name
 from transformer_mt.console import progress_bar
 from transformer_mt.data.held_out import with_written_sets
 from transformer_mt.data.text.lines import read_lines
-from transformer_mt.data.text.sources import read_pairs
+from transformer_mt.data.text.sources import read_pairs, testset_files
 from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
 from transformer_mt.decode.engine import EngineRequest
 from transformer_mt.decode.translator import Translator
@@ -27,7 +27,6 @@ from transformer_mt.evaluation.comparison import (
     System,
     TestSet,
     evaluate_systems,
-    load_testset,
 )
 from transformer_mt.evaluation.scores import Score, check_line_counts
 from transformer_mt.evaluation.source_metrics import comet_command
@@ -136,7 +135,9 @@ def _test_set(
         test = TestSet(references=references, source=source)
     elif job.testset is not None and job.testset not in OWN_SETS:
         pair = () if data is None else data.tags.get(job.tag or "", data.languages())
-        test = load_testset(job.testset, job.langs or "-".join(pair))
+        src, paths = testset_files(job.testset, job.langs or "-".join(pair))
+        references = {path.name: list(read_lines(path)) for path in paths}
+        test = TestSet(references=references, source=list(read_lines(src)))
     else:
         assert request is not None
         test = _own_test_set(job, request)
@@ -163,7 +164,10 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
         )
     pairs = list(read_pairs(sources, *data.languages()))
     names = dict.fromkeys(Path(source.name).name for source in sources)
-    return TestSet.of_pairs(pairs, f"{', '.join(names)} (data.{part})")
+    return TestSet(
+        references={f"{', '.join(names)} (data.{part})": [pair.tgt for pair in pairs]},
+        source=[pair.src for pair in pairs],
+    )
 
 
 def _facts(request: EngineRequest | None, translator: Translator | None) -> dict[str, str]:

@@ -63,7 +63,12 @@ def _evaluate(
     hypotheses: Sequence[str],
     metrics: Sequence[str] | None = None,
 ) -> System:
-    test = TestSet.of_pairs(pairs, name, data.tokenizer.tags, job.data.tags)
+    test = TestSet(
+        references={name: [pair.tgt for pair in pairs]},
+        source=[pair.src for pair in pairs],
+        tags=data.tokenizer.tags,
+        languages=job.data.tags,
+    )
     settings = ScoreSettings(metrics=metrics, tgt_lang=job.data.tgt_lang)
     (system,) = evaluate_systems({"the model": hypotheses}, test, settings).systems
     return system

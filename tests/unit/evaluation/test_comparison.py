@@ -1,13 +1,10 @@
-"""Intervals and significance are sacreBLEU's; test sets are whole."""
+"""Intervals and significance are sacreBLEU's."""
 
 import json
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
-import sacrebleu.utils
-from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
@@ -20,7 +17,6 @@ from transformer_mt.evaluation.comparison import (
     ScoreSettings,
     TestSet,
     evaluate_systems,
-    load_testset,
 )
 from transformer_mt.evaluation.score_tables import to_json, to_text
 from transformer_mt.evaluation.scores import Score
@@ -169,20 +165,3 @@ def test_seed_is_read_from_the_environment(
     assert one == again != two
     # Without a seed, too, all systems are resampled with the same segments: a is always better.
     assert p_values("none", "c.de", "a.de") == [pytest.approx(1 / 201)] * 3
-
-
-def test_a_testset_has_its_source_and_all_references(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, langs = "wmt17/tworefs", "en-fi"
-    monkeypatch.setattr(sacrebleu.utils, "SACREBLEU_DIR", str(tmp_path))
-    monkeypatch.setattr(DATASETS[name], "_outdir", str(tmp_path))
-    lines = {"src": ["One line.", "A second\u2028line."], "ref:0": ["Yksi.", "Kaksi."]}
-    lines["ref:1"] = ["Rivi.", "Toinen\u2028rivi."]
-    for field in DATASETS[name].fieldnames(langs):
-        text = "".join(f"{line}\n" for line in lines.get(field, "xx"))
-        file = f"wmt17_tworefs.{langs}.{field.replace(':', '-')}"
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    found = load_testset(name, langs)
-    assert found.source == lines["src"]
-    assert found.references == {f"wmt17_tworefs.en-fi.ref-{i}": lines[f"ref:{i}"] for i in range(2)}

@@ -186,19 +186,20 @@ def test_lines_without_a_tag_are_reported(model: Path, scores: Json) -> None:
 
 
 def test_a_test_set_of_sacrebleu_has_the_languages_of_the_tag(
-    model: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
+    model: Path, folder: Path, scores: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And all of its references."""
     reserve_tag(model, "<2en>")
     back = SourceConfig(tsv="never_read.tsv", tag="<2en>", src_lang="de", tgt_lang="en")
     change_data(model, train=[SourceConfig(tsv="nor_this.tsv"), back])
 
-    def load(_: str, langs: str) -> TestSet:
+    def files(_: str, langs: str) -> tuple[Path, list[Path]]:
         assert langs == "de-en"
-        return TestSet(references={"ref": SOURCE}, source=REFERENCE)
+        return folder / "ref", [folder / "src", folder / "bad"]
 
-    monkeypatch.setattr(evaluate_job, "load_testset", load)
-    rows, _ = scores(model=str(model), testset="wmt19", tag="<2en>", metrics=["chrf"])
-    assert {row["tag"] for row in rows} == {"<2en>"}
+    monkeypatch.setattr(evaluate_job, "testset_files", files)
+    (row,), _ = scores(model=str(model), testset="wmt19", tag="<2en>", metrics=["chrf"])
+    assert (row["tag"], row["nrefs"]) == ("<2en>", "2")
 
 
 @pytest.mark.parametrize(
