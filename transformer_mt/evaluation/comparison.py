@@ -107,11 +107,6 @@ class Evaluation:
     test: TestSet = field(repr=False)
     settings: ScoreSettings
 
-    @property
-    def has_tests(self) -> bool:
-        """Whether the systems were compared by paired tests."""
-        return bool(len(self.systems) > 1 and self.settings.names and self.settings.bootstrap)
-
 
 def evaluate_systems(
     systems: Mapping[str, Sequence[str]], test: TestSet, settings: ScoreSettings

@@ -86,7 +86,7 @@ def _notes(evaluation: Evaluation) -> Iterator[str]:
     segments = format_segments(len(evaluation.systems[0].hypotheses))
     yield f"{segments}, {references} reference{'' if references == 1 else 's'}"
     yield from _interval_note(evaluation)
-    if evaluation.has_tests:
+    if any(score.p_bootstrap is not None for score in evaluation.systems[-1].scores):
         yield "p: probability of a difference this large if both systems were equally good,"
         yield f"   by the paired bootstrap test; *: p is below {SIGNIFICANT}"
     yield "Signatures:"

@@ -49,7 +49,7 @@ def test_one_system() -> None:
     assert '<dd dir="auto"><del>Ein</del> Hund läuft.</dd>' in page  # the reference
     assert '<dd dir="auto"><ins>Der</ins> Hund läuft.</dd>' in page  # the output
     assert "Lowest-scoring sentences" in shown(page)
-    assert "Statistical significance" not in shown(page)
+    assert "paired bootstrap test" not in shown(page)
     data = json.loads(scripts(page)[0][1])
     assert data["source"] == SOURCE
     assert data["references"] == [REFERENCE]
@@ -66,7 +66,8 @@ def test_several_systems_with_the_words_that_differ() -> None:
     assert "x/one.de, x/two.de (English → German)" in shown(page)
     assert "command mt-eval '<b>'" in shown(page)
     assert "A x/one.de (baseline) B x/two.de" in shown(page)
-    assert "Statistical significance: paired bootstrap test against A" in shown(page)
+    assert "Below it is the difference from A. p is the probability" in shown(page)
+    assert re.search(r"[+-]\d+\.\d\d( \*)? \(p 0\.\d{4}\)", shown(page))
     assert "<del>Der</del> Hund <del>läuft.</del></dd>" in page
     assert "<ins>Ein</ins> Hund <ins>rennt.</ins></dd>" in page
     assert "<ins>&lt;script&gt;alert(1)&lt;/script&gt;</ins>" in page
