@@ -43,14 +43,6 @@ _MAY_CHANGE = (
 )
 """Prefixes of the settings that may differ when a run resumes."""
 
-_OF_VOCABULARY = (
-    "tokenizer.path",
-    "tokenizer.type",
-    "tokenizer.vocab_size",
-    "tokenizer.character_coverage",
-)
-"""Settings that follow from a given vocabulary, whose content is checked."""
-
 _END_DEPENDS_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final", "card.")
 """Prefixes of the settings that the final scores and the model card depend on, given the
 checkpoints."""
@@ -122,11 +114,11 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
         _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
         return None
     recorded = read_config(run_dir, TrainJob)
-    derived = _OF_VOCABULARY if recorded.tokenizer.path and job.tokenizer.path else ()
     refused = [
         f"{key} was {old}, now {new}"
         for key, (old, new) in _changed(recorded, job).items()
-        if not key.startswith(_MAY_CHANGE) and key not in derived
+        if not key.startswith(_MAY_CHANGE)
+        and not (key == "tokenizer.path" and old and new)  # the content is checked
     ]
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
