@@ -170,17 +170,11 @@ def _names(sources: Sequence[SourceConfig]) -> str:
     """Short names of data sources, without the folders of this machine."""
     names = []
     for source in sources:
-        if source.kind == "sample":
-            name = f"built-in sample ({source.sample})"
-        elif source.kind == "testset":
-            name = f"{source.testset} ({source.langs})"
-        elif _is_hub_id(source):
-            name = f"{source.hub} ({source.split})"
-        elif source.kind == "hub":
-            name = f"{Path(source.name).name} ({source.split})"
-        else:
-            name = Path(source.name).name
-        names.append(name)
+        name = "built-in sample" if source.sample else source.name
+        if not (source.testset or _is_hub_id(source)):
+            name = Path(name).name
+        part = source.sample or source.langs or source.split
+        names.append(f"{name} ({part})" if part else name)
     return ", ".join(dict.fromkeys(names))
 
 
