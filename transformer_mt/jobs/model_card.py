@@ -20,6 +20,7 @@ from transformer_mt import hub_models, run_layout
 from transformer_mt.config import ModelConfig, SourceConfig, TrainJob
 from transformer_mt.config.languages import base_language, language_name
 from transformer_mt.conversion import transformers_model
+from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.decode import engine
 from transformer_mt.errors import InputError
 from transformer_mt.evaluation.scores import Score
@@ -43,7 +44,6 @@ log = logging.getLogger(__name__)
 
 def write_model_card(
     job: TrainJob,
-    vocabulary: Sequence[str],
     cleaning: dict[str, Any],
     starts: Sequence[dict[str, Any]],
     end: dict[str, Any],
@@ -53,7 +53,6 @@ def write_model_card(
 
     Args:
         job: The job of the finished run.
-        vocabulary: Names of the files of its vocabulary.
         cleaning: Report of what cleaning dropped: ``CleaningReport.to_json``.
         starts: Starts of the run, as in ``run.json``.
         end: Its end, as in ``run.json``.
@@ -86,7 +85,7 @@ def write_model_card(
         source_tags=job.data.tags,
         formats=_formats(job.model),
         segments=sum({score.tag: score.segments for score in scores}.values()),
-        tokenizers=vocabulary,
+        tokenizers=[path.name for path in vocabulary_files(run_dir)],
         scores=scores,
         training_data=_names(job.data.train),
         validation_data=_names(job.data.valid) or _HELD_OUT,

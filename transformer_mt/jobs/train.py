@@ -18,7 +18,6 @@ from transformer_mt.data import data_diagnostics
 from transformer_mt.data.cleaning.cleaner import report_table
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.encode import REPORT
-from transformer_mt.data.subwords.tokenizer import vocabulary_files
 from transformer_mt.data.text.tags import UNTAGGED, tag_names, untagged
 from transformer_mt.distributed import current_rank, is_launched
 from transformer_mt.distributed.torchrun import record, torchrun
@@ -185,8 +184,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             if not world.is_main:
                 return TrainResult(run_dir)
             end = run_folder.record_end(run_dir, starts, state, model_steps, job.train.best_by)
-            names = [path.name for path in vocabulary_files(run_dir)]
-            write_model_card(job, names, data.report, starts, end, scores)
+            write_model_card(job, data.report, starts, end, scores)
             # Last: the run is finished. There are none without a test set.
             write_text(run_dir / TEST_SCORES, to_json(scores) + "\n")
             log.info("finished; to translate: %s", _next_command(job))

@@ -62,7 +62,7 @@ def write(folder: Path, scores: Sequence[Score] = SCORES, **settings: Any) -> Mo
     job = TrainJob(**{"run_dir": str(folder), "data": DATA, **settings})
     cleaning = {"total": 2000, "kept": 1990}
     later = {**START, "step": 1000, "devices": [{"host": "c", "device": "laptop"}]}
-    write_model_card(job, ["tokenizer.model"], cleaning, [START, later], END, scores)
+    write_model_card(job, cleaning, [START, later], END, scores)
     return ModelCard.load(folder / "README.md")
 
 
