@@ -76,7 +76,6 @@ class LineProcessor:
                 f"output={job.output}: the output is plain text; leave out {suffix}, and compress "
                 "the file afterwards"
             )
-        aligned = "prefix" if job.prefix else "score" if job.score else None
         self._job = job
         self._request = request = EngineRequest(job)
         if job.output is not None:
@@ -98,9 +97,8 @@ class LineProcessor:
         # A document reports its own, and a given translation may be empty.
         self._counts_empty = document is None and job.score is None
         # Beginnings of translations, or translations to score; one for each line of the input.
-        self._aligned: list[str] | None = None
-        if aligned is not None:
-            self._aligned = list(read_lines(getattr(job, aligned)))
+        aligned = job.prefix or job.score
+        self._aligned = None if aligned is None else list(read_lines(aligned))
 
     @property
     def languages(self) -> tuple[str, str]:
