@@ -64,13 +64,12 @@ def evaluate_robustness(job: EvaluateJob) -> list[NoiseScores]:
     test, before = clean.test, clean.systems[0].scores
     results = [NoiseScores(CLEAN, 0, before)]
     lines = test.split_source()
-    given, _ = noisy_text(lines, test.references, lambda pair, _: pair)
     for name, noise in NOISES.items():
         source, references = noisy_text(lines, test.references, noise)
         noisy = evaluate(job, replace(test, source=source, references=references))
         pairs = zip(noisy.systems[0].scores, before, strict=True)
         scores = [replace(new, difference=new.score - old.score) for new, old in pairs]
-        results.append(NoiseScores(name, sum(map(ne, source, given)), scores))
+        results.append(NoiseScores(name, sum(map(ne, noisy.test.split_source(), lines)), scores))
     return results
 
 
