@@ -128,6 +128,9 @@ def test_jobs_that_ctranslate2_cannot_do(choose: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="compute_type=int8 needs engine=ctranslate2: set"):
         choose("torch", "int8")
     for name, settings in (
+        ("step", {"step": 5}),
+        ("prefix", {"prefix": "aligned"}),
+        ("score", {"score": "aligned"}),
         ("sampling", {"sampling": True}),
         ("ensemble", {"ensemble": [str(tmp_path)]}),
         ("max_source_tokens=2048", {"max_source_tokens": 2048}),

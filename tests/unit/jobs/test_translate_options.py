@@ -156,20 +156,6 @@ def test_weights_of_a_step(with_steps: Path, run: Run, tmp_path: Path) -> None:
     assert found == text_of(Translator.load(with_steps, device="cpu", step=20).translate(LINES))
 
 
-def test_settings_that_need_torch(
-    with_steps: Path, source: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    path = str(source)
-    for key, value in {"step": 5, "prefix": path, "score": path}.items():
-        settings = {"model": str(with_steps), "input": path, "format": "jsonl", key: value}
-        message = error_of(capfd, engine="ctranslate2", **settings)
-        assert message == f"engine=ctranslate2 does not support {key}: set engine=torch"
-        commands.translate(TranslateJob(device="cpu", **settings))
-        out, err = capfd.readouterr()
-        assert (len(out.splitlines()), unexpected(err)) == (len(LINES), [])
-        assert not (with_steps / "ctranslate2").exists()  # engine=auto did not take it
-
-
 def test_ensemble(
     untrained: Path,
     second: Path,
