@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 from support.evaluated_models import scores_and_messages, write_model
 
-from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.report.charts import curve_charts
 from transformer_mt.contrib.report.pages import changes, report_page
-from transformer_mt.errors import InputError
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.training.metrics_log import read_records
 
@@ -88,13 +86,6 @@ def test_the_page_loads_nothing_and_lets_only_its_own_script_run() -> None:
     assert re.findall('<meta http-equiv.*? content="(.*?)"', unescape(page)) == [policy]
     identifiers = re.findall(r'\sid="(.*?)"', page)
     assert len(identifiers) == len(set(identifiers))
-
-
-def test_too_many_systems_are_refused() -> None:
-    job = {"references": ["ref"], "report": "r.html"}
-    EvaluateJob(hypotheses=[*"abcde"], **job)
-    with pytest.raises(InputError, match=r"^report: its charts show at most 5 systems, not 6$"):
-        EvaluateJob(hypotheses=[*"abcdef"], **job)
 
 
 def test_curves_of_a_run(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"metrics": []}, "metrics is empty"),
         ({"hypotheses": ["a", "c", "a"]}, "hypotheses names a file twice"),
         ({"references": ["b", "b"]}, "references names a file twice"),
+        ({"hypotheses": [*"abcdef"], "report": "r.html"}, "charts show at most 5 systems, not 6"),
         ({"bootstrap": 39}, "bootstrap=39: 95% intervals need at least 40 resamples (0: none)"),
         ({"metrics": ["paper"]}, "paper depends on the language"),
         ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
