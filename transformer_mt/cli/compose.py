@@ -18,11 +18,11 @@ from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.singleton import Singleton
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from yaml import YAMLError
 
 from transformer_mt.cli import PROGRAMS
-from transformer_mt.cli.usage_errors import explain, suggest, without_class_names
+from transformer_mt.cli.usage_errors import explain, invalid_value
 from transformer_mt.config import (
     CONFIG_DIRS,
     JOBS,
@@ -36,7 +36,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.config.checks import schema
 from transformer_mt.data.text.lines import as_lines
-from transformer_mt.errors import UsageError, first_line
+from transformer_mt.errors import UsageError
 from transformer_mt.run_layout import NON_SETTINGS
 
 _DEFAULT_DATA = "wmt14_en_de"
@@ -222,7 +222,4 @@ def to_job(config: DictConfig, command: Command) -> Job:
     except MissingMandatoryValue as error:
         raise UsageError(f"{error.full_key} is not set: set {error.full_key}=VALUE") from error
     except OmegaConfBaseException as error:
-        hint = suggest(str(error.full_key), command) if isinstance(error, ConfigKeyError) else ""
-        raise UsageError(
-            f"{error.full_key}: {without_class_names(first_line(error))}{hint}"
-        ) from error
+        raise UsageError(f"{error.full_key}: {invalid_value(error, command)}") from error

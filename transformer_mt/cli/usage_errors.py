@@ -3,13 +3,14 @@
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import fields
 from difflib import get_close_matches
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from transformer_mt.cli.settings import group_options, setting_names
-from transformer_mt.config import CONFIG_DIRS, Command
+from transformer_mt.config import CONFIG_DIRS, Command, SourceConfig
 from transformer_mt.config.source import SOURCE_FIELDS
 from transformer_mt.errors import first_line
 
@@ -42,20 +43,21 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
         return _unknown_option(group, option, error.options)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'no settings'})"
-    message = f"{message.rstrip('.')}: {without_class_names(first_line(cause).rstrip('.'))}"
-    message += next((hint for word, hint in _HINTS.items() if word in message), "")
-    if isinstance(cause, ConfigKeyError | ConfigAttributeError):
-        key = str(cause.full_key or cause.key)
-        message += suggest(key, command) or "; --help lists all settings"
-    return message
+    message = f"{message.rstrip('.')}: {invalid_value(cause, command)}"
+    return message + next((hint for word, hint in _HINTS.items() if word in message), "")
 
 
-def without_class_names(message: str) -> str:
-    """A message of OmegaConf about an unknown key, without the name of our dataclass."""
-    kinds = ", ".join(SOURCE_FIELDS)
-    known = rf"a data source has no '\1', but one of: {kinds}"
-    message = re.sub(r"Key '(\w+)' not in 'SourceConfig'", known, message)
-    return re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
+def invalid_value(error: OmegaConfBaseException, command: Command) -> str:
+    """What OmegaConf says of a value or an unknown key, without the names of our dataclasses."""
+    message = first_line(error).rstrip(".")
+    if not isinstance(error, ConfigKeyError | ConfigAttributeError):
+        return message
+    if error.object_type is SourceConfig:
+        known = ", ".join(item.name for item in fields(SourceConfig))
+        return f"a data source has no {error.key!r}; it may have {known}"
+    message = re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
+    hint = suggest(str(error.full_key or error.key), command)
+    return message + (hint or "; --help lists all settings")
 
 
 def _unknown_option(group: str, option: str, listed: Sequence[str]) -> str:
