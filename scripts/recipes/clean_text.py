@@ -132,14 +132,14 @@ def write_clean_text(data: DataConfig, outputs: Sequence[Path], vocabulary: Path
     held_out = side_hashes(pairs, data, Tokenizer(vocabulary).tags)
     clean = CleanLines if len(outputs) == 1 else CleanPairs
     with TemporaryDirectory(dir=outputs[0].parent, prefix=f"{outputs[0].name}.") as folder:
-        text = encode_all(clean(data, vocabulary, held_out), Path(folder))
-        kept = np.concatenate([mask for _, mask in text.chunks])
+        chunks, report = encode_all(clean(data, vocabulary, held_out), Path(folder))
+        kept = np.concatenate([mask for _, mask in chunks])
         with ExitStack() as stack:
             temporary = [stack.enter_context(files.atomic(path)) for path in outputs]
             for side, path in zip(reversed(Pair._fields), reversed(temporary), strict=False):
                 with (Path(folder) / side).open("rb") as lines, path.open("wb") as file:
                     file.writelines(compress(lines, kept))
-    return text.report
+    return report
 
 
 if __name__ == "__main__":

@@ -201,20 +201,14 @@ class EncodeChunk:
         return Tokenizer(self.vocabulary)
 
 
-class Encoded(NamedTuple):
-    """The training text after all filters, in flat files of a folder."""
-
-    folder: Path
-    """Has a file for each name of ``EncodedChunk.arrays``."""
-    chunks: list[tuple[int, Mask]]
-    """For each chunk, in order: index of its data source; [kept pairs of the chunk], False for
-    duplicates."""
-    report: CleaningReport
-    """Counts of the kept and the dropped pairs, without those of phrases."""
-
-
-def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
+def encode_all(task: EncodeChunk, folder: Path) -> tuple[list[tuple[int, Mask]], CleaningReport]:
     """Performs a task on all of the training text in worker processes, and finds its duplicates.
+
+    Writes a file for each name of ``EncodedChunk.arrays`` into the folder.
+
+    Returns:
+        For each chunk, in order, the index of its data source, and [kept pairs of the chunk], False
+        for duplicates; the counts of the kept and the dropped pairs, without those of phrases.
 
     Raises:
         InputError: A source cannot be read, or nothing is left.
@@ -248,7 +242,7 @@ def encode_all(task: EncodeChunk, folder: Path) -> Encoded:
         own = kept[: report.kept]  # phrases follow
         report.dropped[DUPLICATE] = int(np.count_nonzero(~own))
     masks = [kept[start:end] for start, end in pairwise(np.cumsum([0, *sizes]))]
-    return Encoded(folder, list(zip(sources, masks, strict=True)), report)
+    return list(zip(sources, masks, strict=True)), report
 
 
 def encode_corpus(task: EncodeChunk, folder: Path) -> None:
@@ -259,34 +253,33 @@ def encode_corpus(task: EncodeChunk, folder: Path) -> None:
     """
     data, unsorted = task.data, folder / "unsorted"
     unsorted.mkdir()
-    encoded = encode_all(task, unsorted)
-    used = {source for source, mask in encoded.chunks if mask.any()}
+    chunks, report = encode_all(task, unsorted)
+    used = {source for source, mask in chunks if mask.any()}
     for number, source in enumerate(data.train):
         if number not in used:
             log.warning("warning: cleaning drops all pairs of %s", source)
     vocab_size = task.tokenizer.num_ids  # loaded here only now: tasks are copied to the workers
     write_corpus(
         folder,
-        _read_encoded(encoded, token_type(vocab_size)),
-        num_shards=max(1, encoded.report.kept // data.shard_pairs),
+        _read_encoded(unsorted, chunks, token_type(vocab_size)),
+        num_shards=max(1, report.kept // data.shard_pairs),
         vocab_size=vocab_size,
         num_sources=len(data.train) + len(task.phrases),
     )
     shutil.rmtree(unsorted)
-    write_json(folder / REPORT, encoded.report.to_json())
+    write_json(folder / REPORT, report.to_json())
 
 
-def _read_encoded(encoded: Encoded, dtype: np.dtype[Any]) -> Iterator[tuple[int, TokenStore]]:
+def _read_encoded(
+    folder: Path, chunks: Sequence[tuple[int, Mask]], dtype: np.dtype[Any]
+) -> Iterator[tuple[int, TokenStore]]:
     """The number of the data source, and the encoded pairs, of each chunk."""
     with ExitStack() as stack:
         tokens, lengths = (
-            [
-                stack.enter_context((encoded.folder / f"{side}.{part}").open("rb"))
-                for side in ("src", "tgt")
-            ]
+            [stack.enter_context((folder / f"{side}.{part}").open("rb")) for side in ("src", "tgt")]
             for part in ("tokens", "lengths")
         )
-        for source, mask in encoded.chunks:
+        for source, mask in chunks:
             src, tgt = (
                 _read_side(*files, dtype, len(mask)) for files in zip(tokens, lengths, strict=True)
             )
