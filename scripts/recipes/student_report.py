@@ -52,7 +52,7 @@ def report() -> None:
     data = with_written_sets(job.data, options.run)
     pairs = list(read_pairs(data.test or data.valid, *data.languages()))
     normalizer = Normalizer.of(data)
-    sources = [" ".join(normalizer.src(pair.src).split("\n")) for pair in pairs]
+    sources = [normalizer.src(pair.src) for pair in pairs]
     references = [[pair.tgt for pair in pairs]]
     metrics = {name: make_metric(name, data.tgt_lang) for name in ("bleu", "chrf")}
 

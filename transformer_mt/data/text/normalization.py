@@ -78,7 +78,7 @@ def normalize(text: str, name: str, lang: str) -> str:
     """Normalises a text. All but ``moses`` are idempotent.
 
     Args:
-        text: One line, or several.
+        text: One line.
         name: ``none``, ``nfc``, ``standard`` or ``moses``.
         lang: Language of the text, which only Moses uses.
     """
@@ -86,8 +86,6 @@ def normalize(text: str, name: str, lang: str) -> str:
         return text
     if name == "nfc":
         return unicodedata.normalize("NFC", text)
-    if "\n" in text:  # keep the number of lines
-        return "\n".join(normalize(line, name, lang) for line in text.split("\n"))
     if name == "moses":
         return _moses(lang)(text)
     # A pass can expose work for the next: &amp;lt; and &l\u200bt; become entities.
