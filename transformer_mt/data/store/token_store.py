@@ -29,9 +29,6 @@ ARRAYS = ("src.tokens", "src.offsets", "tgt.tokens", "tgt.offsets")
 _SEED = 5
 """Seed of the division into shards, the same in all runs, which share the encoded corpus."""
 
-_BUFFER_BYTES = 2**16
-"""Buffer of each file that is written; with many shards, each part adds little to each."""
-
 Indices = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
 
@@ -244,9 +241,7 @@ class _ShardWriter:
         self._source_sizes = [0] * num_sources
         self._num_tokens = {"src": 0, "tgt": 0}
         folder.mkdir()
-        self._files = {
-            name: files.enter_context((folder / name).open("wb", _BUFFER_BYTES)) for name in ARRAYS
-        }
+        self._files = {name: files.enter_context((folder / name).open("wb")) for name in ARRAYS}
         for name in self._num_tokens:
             self._files[f"{name}.offsets"].write(np.zeros(1, np.int64).tobytes())
 
