@@ -284,7 +284,5 @@ def token_type(vocab_size: int) -> np.dtype[Any]:
 
 
 def _memory_map(path: Path, dtype: str, size: int) -> npt.NDArray[Any]:
-    if not size:
-        return np.empty(0, dtype)
     # As a plain array over the mapped file: slices of np.memmap itself cost five times more.
     return np.asarray(np.memmap(path, dtype, mode="r", shape=(size,)))
