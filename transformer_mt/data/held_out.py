@@ -28,8 +28,6 @@ _CANDIDATES_PER_PAIR = 2
 _LARGEST_SHARE = 0.25
 """Maximum share of the pairs that are held out; the candidates are up to twice as many, and the
 vocabulary is learned without them."""
-_LOST_IN_FILES = ("\r", "\ufeff")
-"""Characters that a file of lines may lose: at the end of a line, and at the start of the file."""
 
 Sets = Mapping[str, list[Pair]]
 """Pairs of the sets to be held out, ``test`` before ``valid``."""
@@ -73,10 +71,9 @@ def find_candidates(data: DataConfig) -> Sets:
 
 
 def _is_suitable(pair: Pair, cleaner: Cleaner) -> bool:
-    is_line = not any(character in side for character in _LOST_IN_FILES for side in pair)
     cleaned = cleaner.clean(pair)
     src, tgt = map(fold, cleaned.text)
-    return is_line and src != tgt and "" not in (src, tgt) and cleaned.dropped_by is None
+    return src != tgt and "" not in (src, tgt) and cleaned.dropped_by is None
 
 
 def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
