@@ -1,5 +1,6 @@
 """Evaluation of one or several systems on one test set, each compared with the first."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import Any
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
-from transformer_mt.data.text.tags import lines_by_tag, split_tag
+from transformer_mt.data.text.tags import split_tag
 from transformer_mt.evaluation import metrics
 from transformer_mt.evaluation.score_diagnostics import diagnose, is_unspaced
 from transformer_mt.evaluation.scores import Score, check_line_counts, make_score
@@ -123,9 +124,10 @@ def evaluate_systems(
     for name, hypotheses in systems.items():
         check_line_counts({name: hypotheses, **test.references})
         evaluated.append(System(name=name, hypotheses=hypotheses, scores=[], diagnostics=[]))
-    groups = {"": list(range(len(evaluated[0].hypotheses)))}
-    if test.source is not None:
-        groups = lines_by_tag(test.source, test.tags)
+    groups = defaultdict[str, list[int]](list)  # the lines with each tag, or "" for none
+    tags = [tag for tag, _ in test.split_source()] or [""] * len(evaluated[0].hypotheses)
+    for i, tag in enumerate(tags):
+        groups[tag].append(i)
     words = not {"bleu", "ter"}.isdisjoint(settings.names)
     for tag, lines in groups.items():
         part = test.select(lines)

@@ -31,14 +31,6 @@ def add_tag(tag: str, text: str) -> str:
     return f"{tag} {text}" if tag else text
 
 
-def lines_by_tag(lines: Iterable[str], tags: Collection[str]) -> dict[str, list[int]]:
-    """Indices of the lines with each tag, or "" for none; in order of first occurrence."""
-    groups: dict[str, list[int]] = {}
-    for i, line in enumerate(lines):
-        groups.setdefault(split_tag(line, tags)[0], []).append(i)
-    return groups
-
-
 def untagged(lines: Iterable[str], data: DataConfig, tags: Collection[str]) -> list[int]:
     """Indices of lines with text but without a tag, if all training sources have tags."""
     if not (tags and data.needs_tag):
