@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -274,24 +274,18 @@ def _read_encoded(
     folder: Path, chunks: Sequence[tuple[int, Mask]], dtype: np.dtype[Any]
 ) -> Iterator[tuple[int, TokenStore]]:
     """The number of the data source, and the encoded pairs, of each chunk."""
-    with ExitStack() as stack:
-        tokens, lengths = (
-            [stack.enter_context((folder / f"{side}.{part}").open("rb")) for side in ("src", "tgt")]
-            for part in ("tokens", "lengths")
-        )
-        for source, mask in chunks:
-            src, tgt = (
-                _read_side(*files, dtype, len(mask)) for files in zip(tokens, lengths, strict=True)
-            )
-            yield source, TokenStore(src, tgt).select(np.flatnonzero(mask))
+    sizes = [len(mask) for _, mask in chunks]
+    sources, targets = (_read_sides(folder / name, sizes, dtype) for name in ("src", "tgt"))
+    for (source, mask), src, tgt in zip(chunks, sources, targets, strict=True):
+        yield source, TokenStore(src, tgt).select(np.flatnonzero(mask))
 
 
-def _read_side(
-    tokens: BinaryIO, lengths: BinaryIO, dtype: np.dtype[Any], num_sequences: int
-) -> Side:
-    """The next sequences of two open files."""
-    read = np.fromfile(lengths, np.int32, num_sequences)
-    return Side.from_lengths(np.fromfile(tokens, dtype, int(read.sum())), read)
+def _read_sides(path: Path, sizes: Sequence[int], dtype: np.dtype[Any]) -> Iterator[Side]:
+    """One side of chunks of these sizes, from the files of its tokens and their lengths."""
+    with Path(f"{path}.tokens").open("rb") as tokens, Path(f"{path}.lengths").open("rb") as lengths:
+        for size in sizes:
+            read = np.fromfile(lengths, np.int32, size)
+            yield Side.from_lengths(np.fromfile(tokens, dtype, int(read.sum())), read)
 
 
 def find_first(path: Path) -> Mask:
