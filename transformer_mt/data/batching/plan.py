@@ -68,8 +68,7 @@ class BatchPlan:
         weights: Sequence[float] = (),
         num_updates: int | None = None,
     ):
-        self.store, self._seed = store, seed
-        self._weights = weights if set(weights) - {1} else ()
+        self.store, self._seed, self._weights = store, seed, weights
         self._src_lengths = _compact(store.src.lengths)
         tgt_lengths = _compact(store.tgt.lengths)
         # Both sides of a chunk should have similar lengths, to keep padding low.
@@ -168,7 +167,7 @@ def epoch_weights(
     share = config.phrase_pairs
     wanted = share / (1 - share) * float(np.dot(weights, sentences))
     weights = [*weights, *[min(1.0, wanted / max(1, phrases.sum()))] * len(phrases)]
-    if sizes.all() and set(weights) == {1.0}:
+    if set(weights) == {1.0}:
         return []
     times = np.where(sizes > 0, np.maximum(weights, 1 / np.maximum(sizes, 1)), 0.0)
     total, pairs = float(times @ sizes), int(sizes.sum())

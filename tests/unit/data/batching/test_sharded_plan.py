@@ -128,7 +128,7 @@ def test_given_weights_are_used_unchanged() -> None:
     assert epoch_weights(config(), SIZES, SIZES) == []  # each pair once
     assert epoch_weights(config(weights=[1, 0.5, 4]), SIZES, SIZES) == [1, 0.5, 4]
     assert epoch_weights(config(weights=[1, 0.5, 4]), [10, 0, 5], [10, 0, 5]) == [1, 0.0, 4]
-    assert epoch_weights(config(), [10, 0, 5], [10, 0, 5]) == [1, 0.0, 1]
+    assert epoch_weights(config(), [10, 0, 5], [10, 0, 5]) == []
     assert epoch_weights(config(weights=[1, 0.5, 1e-9]), SIZES, SIZES) == [1, 0.5, 1 / 50]
     with input_error(r"make an epoch of 1e\+10 pairs from 1,250: "):
         epoch_weights(config(weights=[1e7, 500, 1e-9]), SIZES, SIZES)
