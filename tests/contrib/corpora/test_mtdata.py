@@ -113,7 +113,6 @@ def test_what_a_name_tells_is_refused_before_a_download(cache: Path) -> None:
 
 
 def test_without_mtdata(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     message = error_of(cache, TINY)
     assert message.startswith(f"mtdata: {TINY} needs the program mtdata, which is not installed")

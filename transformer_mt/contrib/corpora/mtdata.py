@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from transformer_mt import InputError, files
@@ -43,9 +42,7 @@ def download(source: SourceConfig, src_lang: str, tgt_lang: str) -> list[str]:
 
 def _get(name: str, folder: Path) -> None:
     """Downloads a corpus into a folder; mtdata leaves blank lines out."""
-    sibling = Path(sys.executable).with_name(COMMAND)
-    program = str(sibling) if sibling.exists() else shutil.which(COMMAND)
-    if program is None:
+    if (program := shutil.which(COMMAND)) is None:
         raise InputError(
             f"mtdata: {name} needs the program {COMMAND}, which is not installed; install it "
             f"in an environment of its own: pipx install {COMMAND}"
