@@ -56,8 +56,6 @@ def _import(folder: Path, output: Path, reference: str) -> None:
     separate = bool(tokenizer.get("separate_vocabs"))
     source, target = convert_vocabularies(folder, settings, output, separate=separate)
     model = _model_config(settings)
-    if model.tied_embeddings == "all" and source.pieces != target.pieces:
-        raise InputError("its source and target share embeddings, but not a vocabulary")
     job = _job(folder, settings, tokenizer, model, reference)
     weights = convert(read_weights(folder), model, source, target)
     ckpt.save_tensors(weights, output / run_layout.WEIGHTS)

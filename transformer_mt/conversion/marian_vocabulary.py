@@ -107,8 +107,6 @@ def _vocabulary(theirs: list[str], start: str, text: Iterable[str]) -> Vocabular
         text: All pieces that text is split into.
     """
     ids = {piece: i for i, piece in enumerate(theirs)}
-    if missing := [name for name in ("<pad>", "<unk>", "</s>") if name not in ids]:
-        raise InputError(f"its vocabulary has no {missing[0]}")
     special = [ids.get(name, len(theirs)) for name in _SPECIAL]
     if start == "<pad>":
         special[PAD], special[BOS] = len(theirs), ids["<pad>"]

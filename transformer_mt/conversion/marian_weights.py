@@ -26,12 +26,6 @@ NEVER_BIAS = -100.0
 _SHARED, _OUTPUT = "model.shared", "lm_head"
 _SOURCE_EMBEDDING, _TARGET_EMBEDDING = "model.encoder.embed_tokens", "model.decoder.embed_tokens"
 """Embeddings, of which a file has one or more, whatever is tied."""
-_OPTIONAL = {
-    *(f"{name}.weight" for name in (_SHARED, _OUTPUT, _SOURCE_EMBEDDING, _TARGET_EMBEDDING)),
-    *(f"model.{stack}.embed_positions.weight" for stack in ("encoder", "decoder")),
-    "final_logits_bias",
-}
-"""Tensors that not every file has, and that not every model needs: those, and the sinusoids."""
 
 Weights = dict[str, Tensor]
 
@@ -55,13 +49,12 @@ def read_weights(folder: Path) -> Weights:
 
 def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Vocabulary) -> Weights:
     """The weights by our names."""
-    dims, used = transformers_model.sines_first(model.d_model).argsort(), set(_OPTIONAL)
+    dims = transformers_model.sines_first(model.d_model).argsort()
 
     def get(*names: str) -> Tensor:
         """The first of some tensors that exists."""
         for name in names:
             if name in theirs:
-                used.add(name)
                 return theirs[name].float()
         raise InputError(f"it has no tensor {names[0]}")
 
@@ -121,10 +114,6 @@ def convert(theirs: Weights, model: ModelConfig, source: Vocabulary, target: Voc
         for kind in "kv"
     ]
     add("source_projection.proj", cross_kv, reads)
-    if unknown := sorted(theirs.keys() - used):
-        raise InputError(
-            f"its weights have {unknown[0]}, which MarianMT with its settings does not"
-        )
     return {name: tensor.contiguous() for name, tensor in ours.items()}
 
 
