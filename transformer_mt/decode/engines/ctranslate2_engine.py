@@ -178,8 +178,6 @@ class CTranslate2Engine(Engine):
 
 
 def _num_threads() -> int:
-    """Number of worker threads: as many as torch would use, which is not loaded for it."""
+    """Number of worker threads: as many as torch uses by default, which is not loaded for it."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    if (torch := sys.modules.get("torch")) is not None:
-        return int(torch.get_num_threads()) if given else hardware.num_threads()
     return max(1, int(given)) if given.isdecimal() else hardware.physical_cores()
