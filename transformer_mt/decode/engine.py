@@ -4,7 +4,6 @@ import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,6 +34,9 @@ memory runs out."""
 SINUSOIDS = 2048
 """Number of sinusoidal positions of a model converted to CTranslate2; the model itself has no
 limit. The longest sequence, start or end symbol included, that CTranslate2 translates."""
+
+_GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+"""Devices of which Linux has one if there is a GPU: of NVIDIA, of AMD, and on WSL."""
 
 NAN_MESSAGE = (
     "the model's output is not a number: its weights are damaged, or its training diverged: copy "
@@ -213,14 +215,8 @@ class EngineRequest:
 
 def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
-    # CTranslate2 does not see AMD's GPUs, and its builds for some processors see none.
-    if name == "auto" and not (Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists()):
-        with suppress(ImportError):
-            from ctranslate2 import get_cuda_device_count
-
-            name = "auto" if get_cuda_device_count() else "cpu"
-    if name not in ("auto", "cuda"):
-        return name
+    if name == "cpu" or (name == "auto" and not any(Path(path).exists() for path in _GPUS)):
+        return "cpu"
     from transformer_mt.distributed.world import pick_device, warn_about_gpu
 
     warn_about_gpu(name)
