@@ -8,6 +8,7 @@ from itertools import pairwise, product
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from transformer_mt.decode.engine import Hypothesis
 from transformer_mt.decode.search.beam_search import beam_search
@@ -130,12 +131,13 @@ class TableModel:
                 [(*row[parent], word) for word, parent in beams]
                 for row, beams in zip(self.prefixes, chosen, strict=True)
             ]
-        return torch.tensor(
+        log_probs = torch.tensor(
             [
                 [self.table(sentence, prefix) for prefix in row]
                 for sentence, row in zip(self.sentences, self.prefixes, strict=True)
             ]
         )
+        return F.pad(log_probs, (0, 512), value=-torch.inf)  # a vocabulary wider than the beams
 
     def keep(self, sentences: Sequence[int]) -> None:
         self.sentences = [self.sentences[row] for row in sentences]

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from transformer_mt.decode.engine import NAN_MESSAGE, Hypothesis, length_penalty
 from transformer_mt.errors import InputError
@@ -60,7 +59,7 @@ def beam_search(
     Args:
         model: Log-probabilities of the next token; −inf for tokens that are ruled out.
         max_lengths: Maximum number of tokens of each translation, end symbol not counted.
-        beam_size: W.
+        beam_size: W; at most half the vocabulary.
         alpha: Exponent of the length penalty.
         bos: Id of the start symbol.
         eos: Id of the end symbol.
@@ -149,15 +148,10 @@ class BeamState:
         Args:
             log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
         """
-        beams = log_probs.shape[1]
-        values, tokens = self._continuations(log_probs)  # [B, W', k]
-        k, num_candidates = values.shape[2], 2 * self._beam_size
-        totals = (self._log_probs[:, :beams, None] + values).flatten(1)
-        missing = max(0, num_candidates - totals.shape[1])
-        totals = F.pad(totals, (0, missing), value=-torch.inf) if missing else totals
-        top, index = totals.topk(num_candidates)  # [B, 2W], best first
-        index = index.clamp(max=beams * k - 1)
-        parents = index // k
+        values, tokens = self._continuations(log_probs)  # [B, W', 2W]
+        totals = (self._log_probs[:, : log_probs.shape[1], None] + values).flatten(1)
+        top, index = totals.topk(2 * self._beam_size)  # [B, 2W], best first
+        parents = index // (2 * self._beam_size)
         tokens = tokens.flatten(1).gather(1, index)
         values = values.flatten(1).gather(1, index)
         self.broken |= top[:, 0].isnan() & ~self.done
@@ -186,12 +180,12 @@ class BeamState:
         self.done |= self._finished[:, -1, 0] >= bound
 
     def _continuations(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """The best continuations of each beam: log-probabilities and tokens, [B, W', ≤ 2W].
+        """The best continuations of each beam: log-probabilities and tokens, [B, W', 2W].
 
         At the maximum length only the end symbol can follow, and its log-probability counts; the
         authors' code cuts such translations off without one.
         """
-        values, tokens = log_probs.topk(min(2 * self._beam_size, log_probs.shape[-1]))
+        values, tokens = log_probs.topk(2 * self._beam_size)
         is_full = (self._max_lengths == self._t)[:, None, None]
         only_end = torch.full_like(values, -torch.inf)
         only_end[..., 0] = log_probs[..., self._eos]
