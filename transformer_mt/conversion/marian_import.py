@@ -43,23 +43,19 @@ def import_model(folder: Path, output: Path, reference: str) -> None:
         reference: What the user calls the model: a path, or ``hf://ORG/NAME``.
     """
     try:
-        _import(folder, output, reference)
+        settings = files.read_json(folder / hub_models.CONFIG_JSON, _SIZES)
+        tokenizer = _read_optional(folder / "tokenizer_config.json")
+        separate = bool(tokenizer.get("separate_vocabs"))
+        source, target = convert_vocabularies(folder, settings, output, separate=separate)
+        model = _model_config(settings)
+        job = _job(folder, settings, tokenizer, model, reference)
+        weights = convert(read_weights(folder), model, source, target)
+        ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
+        model_folder.write_config(output, job, Tokenizer(output))  # reports damaged files
     except InputError as error:
         if str(folder) in str(error):
             raise
         raise InputError(f"cannot use the model {folder}: {error}") from None
-
-
-def _import(folder: Path, output: Path, reference: str) -> None:
-    settings = files.read_json(folder / hub_models.CONFIG_JSON, _SIZES)
-    tokenizer = _read_optional(folder / "tokenizer_config.json")
-    separate = bool(tokenizer.get("separate_vocabs"))
-    source, target = convert_vocabularies(folder, settings, output, separate=separate)
-    model = _model_config(settings)
-    job = _job(folder, settings, tokenizer, model, reference)
-    weights = convert(read_weights(folder), model, source, target)
-    ckpt.save_tensors(weights, output / run_layout.WEIGHTS)
-    model_folder.write_config(output, job, Tokenizer(output))  # reports damaged files
 
 
 def _read_optional(path: Path) -> dict[str, Any]:
