@@ -176,18 +176,16 @@ def convert_weights(model: Transformer, num_positions: int) -> Weights:
             read = plain if pre else stream
             own = layer.self_attention
             q, k, v = _with_bias(own.qkv_proj).split(own.sizes)
-            heads = q, k, v, own.out_proj.weight
-            bias = own.out_proj.bias
-            weights |= _attention(f"{name}.self_attn", heads, bias, read, read, stream)
+            heads = q, k, v, _with_bias(own.out_proj)
+            weights |= _attention(f"{name}.self_attn", heads, read, read, stream)
             weights |= _norm(f"{name}.self_attn_layer_norm", layer.residual1.norm, within)
             read, stream = within, large
             final_norm = layer.residual2.norm
             if isinstance(layer, DecoderLayer):
                 cross = layer.cross_attention
                 k, v = cross_kv[2 * i : 2 * i + 2]
-                q, bias = _with_bias(cross.q_proj), cross.out_proj.bias
-                heads = q, k, v, cross.out_proj.weight
-                weights |= _attention(f"{name}.encoder_attn", heads, bias, read, plain, stream)
+                heads = _with_bias(cross.q_proj), k, v, _with_bias(cross.out_proj)
+                weights |= _attention(f"{name}.encoder_attn", heads, read, plain, stream)
                 weights |= _norm(f"{name}.encoder_attn_layer_norm", final_norm, within)
                 final_norm = layer.residual3.norm
             weights |= _feed_forward(name, layer.feed_forward, read, stream)
@@ -223,17 +221,11 @@ def _with_bias(linear: nn.Linear) -> Tensor:
 
 
 def _attention(
-    name: str,
-    heads: tuple[Tensor, ...],
-    out_bias: Tensor | None,
-    query: _Basis,
-    memory: _Basis,
-    output: _Basis,
+    name: str, heads: tuple[Tensor, ...], query: _Basis, memory: _Basis, output: _Basis
 ) -> Weights:
-    """An attention layer: Q, K and V with their biases as last column, and the output matrix."""
+    """An attention layer: Q, K, V and the output matrix, with their biases as last column."""
     q, k, v, out = heads
-    bias = torch.zeros(len(out)) if out_bias is None else out_bias
-    weights = {"out": (output.write(out), output.write(bias))}
+    weights = {"out": (output.write(out[:, :-1]), output.write(out[:, -1]))}
     for key, weight, basis in (("q", q, query), ("k", k, memory), ("v", v, memory)):
         weights[key] = basis.read(weight), weight[:, -1]
     return {
