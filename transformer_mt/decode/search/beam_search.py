@@ -79,6 +79,8 @@ def beam_search(
         log_probs = model.step(tokens, parents)
         if prefixes is not None:
             force_prefixes(log_probs, prefixes, active, t)
+        # The authors' code cuts a translation off at its maximum length, without an end symbol.
+        force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
         state.advance(log_probs)
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
@@ -148,7 +150,7 @@ class BeamState:
         Args:
             log_probs: [B, W', V], of the next token of the first W' beams; others are ignored.
         """
-        values, tokens = self._continuations(log_probs)  # [B, W', 2W]
+        values, tokens = log_probs.topk(2 * self._beam_size)  # [B, W', 2W]
         totals = (self._log_probs[:, : log_probs.shape[1], None] + values).flatten(1)
         top, index = totals.topk(2 * self._beam_size)  # [B, 2W], best first
         parents = index // (2 * self._beam_size)
@@ -178,18 +180,6 @@ class BeamState:
         bound = best / length_penalty((self._max_lengths + 1).double(), self._alpha)
         self.done |= self._num_finished >= self._beam_size
         self.done |= self._finished[:, -1, 0] >= bound
-
-    def _continuations(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:
-        """The best continuations of each beam: log-probabilities and tokens, [B, W', 2W].
-
-        At the maximum length only the end symbol can follow, and its log-probability counts; the
-        authors' code cuts such translations off without one.
-        """
-        values, tokens = log_probs.topk(2 * self._beam_size)
-        is_full = (self._max_lengths == self._t)[:, None, None]
-        only_end = torch.full_like(values, -torch.inf)
-        only_end[..., 0] = log_probs[..., self._eos]
-        return only_end.where(is_full, values), tokens.masked_fill(is_full, self._eos)
 
     def _add_finished(self, totals: Tensor, parents: Tensor, values: Tensor, ends: Tensor) -> None:
         """Adds the candidates among the best W that end; all arguments are [B, 2W]."""
