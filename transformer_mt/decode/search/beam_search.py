@@ -77,10 +77,7 @@ def beam_search(
     tokens, parents = state.tokens[:, :1], state.parents[:, :1]  # at first all beams are the same
     for t in range(max(max_lengths) + 1):  # at its maximum length a sentence ends
         log_probs = model.step(tokens, parents)
-        if prefixes is not None:
-            force_prefixes(log_probs, prefixes, active, t)
-        # The authors' code cuts a translation off at its maximum length, without an end symbol.
-        force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
+        force(log_probs, active, t, max_lengths=max_lengths, eos=eos, prefixes=prefixes)
         state.advance(log_probs)
         done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
         if any(broken):
@@ -234,33 +231,37 @@ class BeamState:
         return results
 
 
-def force(log_probs: Tensor, tokens: Sequence[tuple[int, int]]) -> None:
-    """Rules out, in place, all other tokens of some sentences; these keep their log-probabilities.
+def force(
+    log_probs: Tensor,
+    active: Sequence[int],
+    t: int,
+    *,
+    max_lengths: Sequence[int],
+    eos: int,
+    prefixes: Sequence[Sequence[int]] | None,
+) -> None:
+    """Rules out, in place, all tokens but the one that must follow, which keeps its value.
+
+    That is the next token of a prefix or, at the maximum length, the end symbol; the authors' code
+    cuts translations off there, without one.
 
     Args:
         log_probs: [B, W, V], of the next token.
-        tokens: Indices of sentences, and the token that follows in all of their beams.
+        active: Index of each of the B sentences in ``max_lengths`` and ``prefixes``.
+        t: Position of the next token, from 0.
+        max_lengths: Those of ``beam_search``.
+        eos: Id of the end symbol.
+        prefixes: Those of ``beam_search``.
     """
+    tokens = [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t]
+    if prefixes is not None:
+        own = enumerate(prefixes[i] for i in active)
+        tokens += [(row, prefix[t]) for row, prefix in own if t < len(prefix)]
     if tokens:
         rows, forced = torch.tensor(tokens, device=log_probs.device).T
         kept = log_probs[rows, :, forced]
         log_probs[rows] = -torch.inf
         log_probs[rows, :, forced] = kept
-
-
-def force_prefixes(
-    log_probs: Tensor, prefixes: Sequence[Sequence[int]], active: Sequence[int], t: int
-) -> None:
-    """Forces, in place, the tokens at position ``t`` of translations that start with prefixes.
-
-    Args:
-        log_probs: [B, W, V], of the next token.
-        prefixes: Tokens that each translation starts with, of finished ones too.
-        active: Index of each of the B sentences in ``prefixes``.
-        t: Position of the next token, from 0.
-    """
-    own = enumerate(prefixes[i] for i in active)
-    force(log_probs, [(row, prefix[t]) for row, prefix in own if t < len(prefix)])
 
 
 def remaining_rows(done: Sequence[bool]) -> list[int]:

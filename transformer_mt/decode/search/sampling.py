@@ -9,12 +9,7 @@ from torch import Tensor
 
 from transformer_mt.config import DecodeConfig
 from transformer_mt.decode.engine import Hypothesis, length_penalty
-from transformer_mt.decode.search.beam_search import (
-    StepFunction,
-    force,
-    force_prefixes,
-    remaining_rows,
-)
+from transformer_mt.decode.search.beam_search import StepFunction, force, remaining_rows
 
 
 def sample(
@@ -56,9 +51,7 @@ def sample(
         if not active:
             break
         log_probs = model.step(tokens, parents)
-        if prefixes is not None:
-            force_prefixes(log_probs, prefixes, active, t)
-        force(log_probs, [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t])
+        force(log_probs, active, t, max_lengths=max_lengths, eos=eos, prefixes=prefixes)
         uniform = torch.tensor(
             [[generator.random() for generator in generators[i]] for i in active],
             dtype=torch.float64,
