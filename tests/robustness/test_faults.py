@@ -81,8 +81,7 @@ def contents(run_dir: Path) -> dict[str, Any]:
         if name == "metrics.jsonl":
             rows = read_records(run_dir)
             found[name] = [{k: v for k, v in row.items() if k not in TIME_KEYS} for row in rows]
-        elif path.name in ("run.json", "README.md", "made_from.json"):
-            # With times, or a checksum of config.yaml: only check that it exists.
+        elif path.name in ("run.json", "README.md"):  # with times: only check that it exists
             found[name] = None
         elif path.name == "state.json":
             found[name] = json.loads(path.read_text(encoding="utf-8"))

@@ -131,8 +131,8 @@ def test_damaged_conversion_is_reported(tmp_path: Path, capfd: pytest.CaptureFix
     settings: dict[str, Any] = {"model": str(folder), "input": str(source)}
     commands.translate(TranslateJob(device="cpu", **settings))
     expected, err = capfd.readouterr()
-    place = folder / "ctranslate2/float32"
-    converted = f"mt-translate: converted the model for CTranslate2: {place}\n"
+    (place,) = (folder / "ctranslate2").glob("float32-*/")
+    converted = f"mt-translate: converting the model for CTranslate2: {place}\n"
     assert err == converted
     weights = (place / "model.bin").read_bytes()
     (place / "model.bin").unlink()

@@ -3,7 +3,6 @@
 This module does not load PyTorch: the weights are needed only where there is no conversion yet.
 """
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -12,53 +11,38 @@ from transformer_mt import files, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.decode.engine import EngineRequest, UnavailableError, torch_compute_type
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
+from transformer_mt.errors import InputError
 from transformer_mt.model_folder import ModelFolder
 
 log = logging.getLogger(__name__)
 
 _VERSION = 2
 """Version of the conversion; when it changes, models are converted again."""
-_MADE_FROM = "made_from.json"
 
 
 def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     """The folder of a converted model; converts it unless that was done before.
 
-    It is ``ctranslate2/COMPUTE_TYPE`` in the model folder or, where that cannot be written or
-    consists of links, as in the Hugging Face cache, in our cache.
+    It is in ``ctranslate2`` in the model folder or, where that cannot be written or consists of
+    links, as in the Hugging Face cache, in our cache. Another model has another name.
     """
-    record = json.dumps({"model": model.checksum, "version": _VERSION}, indent=2) + "\n"
-    in_folder = model.path / run_layout.CTRANSLATE2 / compute_type
-    cache = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / model.checksum
-    for target in (in_folder, cache / compute_type):
-        if _was_made_from(record, target):  # also where nothing can be written
-            return target
+    name = f"{compute_type}-{files.cache_key(_VERSION, model.checksum)}"
+    entry = model.path / run_layout.CTRANSLATE2 / name
     is_linked = (model.path / run_layout.WEIGHTS).is_symlink()
-    is_foreign = in_folder.exists() and not (in_folder / _MADE_FROM).exists()
-    target = cache / compute_type
-    if os.access(model.path, os.W_OK) and not is_linked and not is_foreign:
-        target = in_folder
+    if not entry.exists() and (is_linked or not os.access(model.path, os.W_OK)):
+        entry = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / name
+
+    def convert(folder: Path) -> None:
+        from transformer_mt.decode.engines.ctranslate2_conversion import save  # PyTorch
+
+        log.warning("converting the model for CTranslate2: %s", entry)
+        save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
+
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with files.locked(target.parent / ".lock"):
-            if not _was_made_from(record, target):  # another process may have been faster
-                from transformer_mt.decode.engines.ctranslate2_conversion import save  # PyTorch
-
-                with files.new_folder(target, replace=True) as folder:
-                    save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
-                    files.write_text(folder / _MADE_FROM, record)
-                log.warning(f"converted the model for CTranslate2: {target}")
-    except OSError as error:
-        raise UnavailableError(
-            f"cannot store the converted model in {target} ({error.strerror or error}); set "
-            "XDG_CACHE_HOME, or engine=torch to do without"
-        ) from error
-    return target
-
-
-def _was_made_from(record: str, converted: Path) -> bool:
-    path = converted / _MADE_FROM
-    return path.is_file() and path.read_bytes() == record.encode()
+        files.build_once(entry, convert)
+    except InputError as error:
+        raise UnavailableError(f"{error}; or set engine=torch") from error
+    return entry
 
 
 def build(request: EngineRequest) -> CTranslate2Engine:

@@ -3,7 +3,6 @@
 import os
 import shutil
 from pathlib import Path
-from unittest.mock import Mock
 
 import ctranslate2
 import pytest
@@ -12,7 +11,6 @@ from support.model_folders import load_folder, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
-from transformer_mt.decode.engines import converted_models
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
@@ -47,39 +45,18 @@ def files(folder: Path) -> dict[str, int]:
 
 def test_converted_once_for_each_model(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     place = convert(folder)
-    assert place == folder / "ctranslate2" / "float32"
-    assert caplog.messages == [f"converted the model for CTranslate2: {place}"]
-    before, weights = files(place), (place / "model.bin").read_bytes()
+    assert place.parent == folder / "ctranslate2"
+    assert caplog.messages == [f"converting the model for CTranslate2: {place}"]
+    before = files(place)
     assert set(before) == {
-        *("config.json", "made_from.json", "model.bin", "shared_vocabulary.json"),
-        "tokenizer.model",
+        *("config.json", "model.bin", "shared_vocabulary.json", "tokenizer.model"),
     }
     assert convert(folder) == place
     assert len(caplog.messages) == 1
     assert files(place) == before
-    assert files(folder / "ctranslate2").keys() == {"float32", ".lock"}
     change_weights(folder)
-    assert convert(folder) == place
-    assert (place / "model.bin").read_bytes() != weights
-
-
-def test_unfinished_conversion_is_repeated(folder: Path) -> None:
-    place = convert(folder)
-    (place / "made_from.json").write_text('{"model": "x"')
-    (place / "model.bin").write_bytes(b"half of it")
-    assert convert(folder) == place
-    ctranslate2.Translator(str(place))
-
-
-def test_a_folder_that_is_not_a_conversion_is_kept(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    mine = folder / "ctranslate2/float32"
-    mine.mkdir(parents=True)
-    (mine / "model.bin").write_text("converted by hand")
-    assert convert(folder).is_relative_to(tmp_path / "cache")
-    assert (mine / "model.bin").read_text() == "converted by hand"
+    changed = convert(folder)
+    assert (changed / "model.bin").read_bytes() != (place / "model.bin").read_bytes()
 
 
 def test_cache_is_used_if_the_folder_cannot_be_written(
@@ -89,13 +66,13 @@ def test_cache_is_used_if_the_folder_cannot_be_written(
     home = folder.parent / "home"
     place = convert(folder)
     assert place.is_relative_to(home / ".cache" / "transformer_mt")
-    assert caplog.messages == [f"converted the model for CTranslate2: {place}"]
+    assert caplog.messages == [f"converting the model for CTranslate2: {place}"]
     ctranslate2.Translator(str(place))
     assert convert(folder) == place
     assert len(caplog.messages) == 1
     shutil.rmtree(home)
     home.write_text("")
-    with pytest.raises(InputError, match=r"cannot store the converted model in .*Not a directory"):
+    with pytest.raises(InputError, match=r"cannot write the cache .*Not a directory"):
         convert(folder)
 
 
@@ -104,13 +81,3 @@ def test_cache_is_used_for_a_folder_of_links(folder: Path) -> None:
     weights = folder / run_layout.WEIGHTS
     weights.symlink_to(weights.rename(folder.parent / "blob"))
     assert not convert(folder).is_relative_to(folder)
-
-
-def test_what_another_process_has_converted_meanwhile_is_used(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = convert(folder)
-    caplog.clear()
-    monkeypatch.setattr(converted_models, "_was_made_from", Mock(side_effect=[False, False, True]))
-    assert convert(folder) == place
-    assert caplog.messages == []
