@@ -180,7 +180,8 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             del trainer  # frees the training state
             gc.collect()  # which may have cycles
             hardware.release_freed_memory()
-            scores = training_scores.test_scores(job, data, world, model)
+            with torch.compiler.set_stance("force_eager"):  # batches of any shape
+                scores = training_scores.test_scores(job, data, world, model)
             if not world.is_main:
                 return TrainResult(run_dir)
             end = run_folder.record_end(run_dir, starts, state, model_steps, job.train.best_by)

@@ -1,4 +1,4 @@
-"""Set-up of a run: initial model, precision, compilation, size of batches; its final model."""
+"""Set-up of a run: initial model, precision, compilation, size of batches."""
 
 import logging
 import os
@@ -184,18 +184,3 @@ def evenly_spaced_layers(model: Transformer, config: ModelConfig) -> dict[str, T
         rows = tensor.unflatten(0, (len(model.decoder), -1))
         weights[f"source_projection.{key}"] = rows[decoder].flatten(0, 1)
     return weights
-
-
-def final_model(
-    job: TrainJob, trained: Transformer, weights: dict[str, Tensor], world: World
-) -> Transformer:
-    """A new model in ``eval`` mode, on every rank, with weights that only the main rank has.
-
-    It is not the model in training, whose layers may be compiled for batches of one shape only.
-    """
-    sizes = trained.vocab_size, trained.src_vocab_size
-    model = Transformer(job.model, *sizes).to(world.device)
-    if weights:
-        model.load_state_dict(weights)
-    world.broadcast(model.parameters())
-    return model.eval()

@@ -26,12 +26,7 @@ from transformer_mt.training.interruptions import Signals, StoppedError
 from transformer_mt.training.monitor import Monitor
 from transformer_mt.training.optimizer import Schedule
 from transformer_mt.training.progress import StoppingCriteria, deciding_metric, is_better
-from transformer_mt.training.setup import (
-    agreed_precision,
-    default_max_tokens,
-    final_model,
-    initial_model,
-)
+from transformer_mt.training.setup import agreed_precision, default_max_tokens, initial_model
 from transformer_mt.training.step import LossModule, MetricSums, TrainStep
 from transformer_mt.training.trackers import Trackers
 from transformer_mt.training.validation import ValidationResult, Validator, validation_loss
@@ -122,7 +117,7 @@ class Trainer:
             trackers: Record the run; the main rank's are used.
 
         Returns:
-            The final model in ``eval`` mode, on every rank.
+            The model in ``eval`` mode with its final weights, on every rank.
 
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP; a checkpoint was saved first.
@@ -138,9 +133,11 @@ class Trainer:
                 with closing(self.checkpoints):
                     self._loop(batches, signals)
                 self._monitor.note(f"finished: {self.criteria.stops(state)}")
-                weights = self.checkpoints.finish(state)
-                model = final_model(job, self.model, weights, world)
-                self._validate_final(model, signals)
+                if weights := self.checkpoints.finish(state):  # on the main rank
+                    self.model.load_state_dict(weights)
+                world.broadcast(self.model.parameters())
+                self.model.eval()
+                self._validate_final(signals)
         except RuntimeError as error:
             if not (self._micro_batches and is_out_of_memory(error)):
                 raise
@@ -148,7 +145,7 @@ class Trainer:
         finally:
             batches.close()
             self._monitor.close()
-        return model
+        return self.model
 
     def _loop(self, batches: Batches, signals: Signals) -> None:
         """Trains, logs, saves and validates until a stopping criterion is met."""
@@ -267,7 +264,8 @@ class Trainer:
         """Validates the weights of the latest checkpoint, which is a part of the run's time."""
         start = time.perf_counter()
         self.checkpoints.wait()  # it is on disk if a signal interrupts the validation
-        result = self._evaluate(self.model.eval(), signals)
+        self.model.eval()
+        result = self._evaluate(signals)
         self.model.train()
         self.state.record_validation(result.metrics, self._job.train.best_by)
         self._monitor.log_validation(self.state.step, result)
@@ -276,14 +274,14 @@ class Trainer:
         self._accounted += spent
         self.checkpoints.record_validation(self.state)  # last: otherwise it is repeated
 
-    def _validate_final(self, model: Transformer, signals: Signals) -> None:
+    def _validate_final(self, signals: Signals) -> None:
         """Validates an average of checkpoints, and says so if the best checkpoint is better."""
         state, config = self.state, self._job.train
         if config.final != "average":
             return
         metrics = state.metrics  # of the latest checkpoint alone
         if self._world.broadcast_object(len(self.checkpoints.model_steps)) > 1:
-            metrics = self._evaluate(model, signals).metrics
+            metrics = self._evaluate(signals).metrics
             self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
         if metrics is None or state.best is None:
             return
@@ -296,19 +294,19 @@ class Trainer:
                 f"({best}); the same command with train.final=best makes it the model"
             )
 
-    def _evaluate(self, model: Transformer, signals: Signals) -> ValidationResult:
+    def _evaluate(self, signals: Signals) -> ValidationResult:
         """The loss and the scores of a validation, which a signal interrupts immediately."""
         hardware.release_freed_memory()
         # Eager, because validation batches have any shape.
         with signals.interrupting(), torch.compiler.set_stance("force_eager"):
-            loss = LossModule(model, self._job.train.label_smoothing, self.precision)
+            loss = LossModule(self.model, self._job.train.label_smoothing, self.precision)
             # Batches of about the size of those in training.
             max_tokens = min(self._max_tokens, self._job.train.batch_tokens // self._world.size)
             losses = validation_loss(loss, self._valid, max_tokens, self._world)
             if not math.isfinite(losses["loss"]):
                 what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
-            result = self._validator(model)
+            result = self._validator(self.model)
         hardware.release_freed_memory()
         # All ranks must agree on what is better.
         metrics = self._world.broadcast_object({**losses, **result.metrics})
