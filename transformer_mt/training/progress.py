@@ -35,7 +35,7 @@ class TrainingState:
     skipped: int = 0
     """Number of updates skipped because the gradient was not finite."""
     totals: dict[str, float] = field(default_factory=dict)
-    """Sums over the updates since the last line of the log (``MetricSums.state``)."""
+    """Sums over the updates since the last line of the log (``MetricSums.read``)."""
     is_regular: bool = False
     """Whether this step is the first of a checkpoint interval: only such checkpoints are averaged.
     Others, that a signal or a validation causes, are not: an interrupted run gives the same final

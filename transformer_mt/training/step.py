@@ -89,16 +89,15 @@ class MetricSums:
 
     Args:
         world: Ranks that share the updates.
-        state: What ``state`` returned, to continue from it.
+        totals: What ``read`` returned, to continue from it.
     """
 
-    def __init__(self, world: World, state: Mapping[str, float]):
+    def __init__(self, world: World, totals: Mapping[str, float]):
         self._world, self._is_main = world, world.is_main
-        sums = [state.get(name, 0.0) for name in _SUMS]
+        sums = [totals.get(name, 0.0) for name in _SUMS]
         self._sums = torch.tensor(sums, dtype=torch.float64, device=world.device) * world.is_main
-        self._streak = torch.tensor(int(state.get("row", 0)), device=world.device)
-        self.longest_streak = torch.zeros_like(self._streak)
-        """Maximum number of consecutive skipped updates so far, on the device."""
+        self.streak = torch.zeros((), dtype=torch.int64, device=world.device)
+        """Number of updates skipped since the latest one that was not, on the device."""
         self.grad_norm = torch.zeros((), device=world.device)
         """Norm of the gradient of the latest update, on the device."""
 
@@ -109,8 +108,7 @@ class MetricSums:
         counts = torch.stack((finite * num_targets, ~finite)) * self._is_main
         losses = torch.stack((result.loss, result.nll)).double()
         self._sums += torch.cat((torch.where(finite, losses, 0.0), counts))
-        self._streak = torch.where(finite, 0, self._streak + 1)
-        self.longest_streak = torch.maximum(self.longest_streak, self._streak)
+        self.streak = torch.where(finite, 0, self.streak + 1)
 
     def read(self) -> dict[str, float]:
         """The sums over all ranks, unchanged; waits for the device and the other ranks."""
@@ -123,10 +121,6 @@ class MetricSums:
     def clear(self) -> None:
         """Sets the sums to zero; the count of consecutive skipped updates continues."""
         self._sums.zero_()
-
-    def state(self) -> dict[str, float]:
-        """The sums and the count of consecutive skipped updates, for a checkpoint."""
-        return self.read() | {"row": int(self._streak)}
 
 
 class TrainStep:

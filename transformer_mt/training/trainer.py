@@ -244,7 +244,7 @@ class Trainer:
 
     def _check_skipped(self) -> None:
         """Raises ``InputError`` after too many consecutive skipped updates."""
-        if (skipped := self._sums.longest_streak.item()) >= _MAX_SKIPPED:
+        if (skipped := self._sums.streak.item()) >= _MAX_SKIPPED:
             raise InputError(
                 f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
                 f"in a row, which were skipped: {_ADVICE}"
@@ -257,7 +257,7 @@ class Trainer:
             if not parameter.isfinite().all():
                 step = self.state.step
                 raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
-        self.state.totals = self._sums.state()
+        self.state.totals = self._sums.read()
         self.checkpoints.save(self.state, self._train_step.tensors())
 
     def _validate(self, signals: Signals) -> None:

@@ -202,10 +202,10 @@ def test_sums_are_exact_across_a_resume(cut: int) -> None:
     whole, resumed = MetricSums(CPU, {}), MetricSums(CPU, {})
     for step, (loss, nll, finite, targets) in enumerate(UPDATES):
         if step == cut:
-            resumed = MetricSums(CPU, resumed.state())
+            resumed = MetricSums(CPU, resumed.read())
         for sums in (whole, resumed):
             sums.add(result(loss, nll, finite), targets)
-    assert MetricSums(CPU, resumed.state()).state() == whole.state()
+    assert MetricSums(CPU, resumed.read()).read() == whole.read()
     good = [update for update in UPDATES if update[2]]
     expected = [math.fsum(column) for column in zip(*good, strict=True)]
     found = whole.read()
@@ -215,17 +215,3 @@ def test_sums_are_exact_across_a_resume(cut: int) -> None:
     assert whole.read() == found
     whole.clear()
     assert set(whole.read().values()) == {0.0}
-
-
-@pytest.mark.parametrize(  # the last is reported later, although the row has ended
-    ("pattern", "longest"), [("....", 0), ("xx.xx.xx", 2), (".xxx", 3), ("xx.xxxx.", 4)]
-)
-def test_the_longest_row_of_skipped_updates(pattern: str, longest: int) -> None:
-    """An interval may be logged, and the run interrupted and resumed, in the middle of a row."""
-    sums = MetricSums(CPU, {})
-    for step, update in enumerate(pattern, 1):
-        sums.add(result(1.0, 1.0, update == "."), 1)
-        if step % 4 == 2:
-            sums.clear()
-            sums = MetricSums(CPU, sums.state())
-    assert sums.longest_streak == longest
