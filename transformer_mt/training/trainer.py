@@ -35,7 +35,7 @@ _ADVICE = (
     "lower the learning rate or lengthen the warm-up (schedule), or clip the gradient "
     "(train.clip_norm), and resume; delete the latest checkpoints to resume from an earlier one"
 )
-"""Advice in errors about gradients, weights or a loss that are not finite."""
+"""Advice in errors about gradients or a loss that are not finite."""
 
 _MAX_SKIPPED = 10
 """Skipped updates in a row that end a run. In fp16 a few are ordinary, until the loss scale is
@@ -171,7 +171,8 @@ class Trainer:
             state.num_regular += state.is_regular
             if stop_requested or validates or state.is_regular:
                 with self._monitor.paused():
-                    self._save()
+                    state.totals = self._sums.read()
+                    self.checkpoints.save(state, self._train_step.tensors())
                     if validates and not stop_requested:
                         self._validate(signals)
         # A signal may have come since the last update.
@@ -223,8 +224,12 @@ class Trainer:
 
     def _log(self) -> None:
         """Logs the updates since the last line, unless all of them were skipped."""
-        self._check_skipped()
         sums, state = self._sums.read(), self.state
+        if (streak := self._sums.streak.item()) >= _MAX_SKIPPED:
+            raise InputError(
+                f"by update {state.step:,} the gradient was not finite in {streak} updates in a "
+                f"row, which were skipped: {_ADVICE}"
+            )
         self._sums.clear()
         speed = self._targets, self._data_seconds
         self._targets, self._data_seconds = 0, 0.0
@@ -241,24 +246,6 @@ class Trainer:
             "skipped": state.skipped,
         }
         self._monitor.log_training(state.step, values, *speed)
-
-    def _check_skipped(self) -> None:
-        """Raises ``InputError`` after too many consecutive skipped updates."""
-        if (skipped := self._sums.streak.item()) >= _MAX_SKIPPED:
-            raise InputError(
-                f"by update {self.state.step:,} the gradient was not finite in {skipped} updates "
-                f"in a row, which were skipped: {_ADVICE}"
-            )
-
-    def _save(self) -> None:
-        """Starts to write a checkpoint, unless the run has diverged."""
-        self._check_skipped()
-        for parameter in self.model.parameters():
-            if not parameter.isfinite().all():
-                step = self.state.step
-                raise InputError(f"the weights are not finite after update {step:,}: {_ADVICE}")
-        self.state.totals = self._sums.read()
-        self.checkpoints.save(self.state, self._train_step.tensors())
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint, which is a part of the run's time."""
