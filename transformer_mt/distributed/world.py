@@ -6,7 +6,7 @@ import signal
 import socket
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,12 +108,6 @@ class World:
             return DistributedDataParallel(
                 module, device_ids=devices, gradient_as_bucket_view=True, broadcast_buffers=False
             )
-
-    def no_sync(self, module: nn.Module) -> AbstractContextManager[None]:
-        """Context without averaging, for all micro-batches of an update but the last."""
-        if isinstance(module, DistributedDataParallel):
-            return module.no_sync()
-        return nullcontext()
 
 
 def pick_device(name: str, key: str = "device") -> torch.device:

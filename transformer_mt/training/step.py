@@ -205,11 +205,12 @@ class TrainStep:
         device = self._world.device
         loss, nll = torch.zeros((), device=device), torch.zeros((), device=device)
         last = len(micro_batches) - 1
+        no_sync = getattr(self._parallel, "no_sync", nullcontext)  # only DDP has it
         # DDP averages over ranks, but the loss is a sum over them.
         weight = self._world.size / num_targets
         loss_scale = weight * self._scaler.factor if self._scaler else None
         for i, batch in enumerate(micro_batches):
-            with self._world.no_sync(self._parallel) if i < last else nullcontext():
+            with no_sync() if i < last else nullcontext():
                 if device.type != "cpu":
                     batch = batch.to(device)
                 if self._compiled:  # the one size that differs between batches
