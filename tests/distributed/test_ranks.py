@@ -118,8 +118,7 @@ def losses_of_a_validation_are_means_over_the_target_tokens_of_all_ranks(world: 
 
 def run_rank(rank: int, size: int, port: int, check: Callable[[World], None]) -> None:
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}  # as torchrun does
-    os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size))
-    os.environ |= dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+    os.environ |= {"WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
     torch.set_num_threads(1)
     with join(CPU) as world:
         assert (world.rank, world.size) == (rank, size)

@@ -30,7 +30,8 @@ def torchrun(command: Sequence[str], processes: int) -> None:
     Raises:
         SystemExit: A worker failed, which torchrun has reported, or a signal ended all.
     """
-    os.environ.setdefault("OMP_NUM_THREADS", str(hardware.num_threads(processes)))
+    threads = max(1, hardware.num_threads() // processes)  # torchrun itself would set 1
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     # Time to write a checkpoint to a slow file system; torch 2.11 ignores it and waits 30 seconds.
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "100")
     # Under nohup SIGHUP is ignored: closing the terminal must not stop the run.

@@ -152,42 +152,37 @@ def join(device: torch.device) -> Iterator[World]:
     so does joining. Each update has one on the CPU (``World.any``), which also fails as soon as a
     rank dies; so a GPU run does not depend on the watchdog of NCCL, which aborts the process.
 
-    Of several GPUs each rank takes its own. Within the context PyTorch uses this rank's share of
-    the CPU cores.
+    Of several GPUs each rank takes its own.
 
     Raises:
         InputError: There is no GPU for this rank, or torchrun cannot restart the ranks.
     """
-    default_threads = torch.get_num_threads()
-    hardware.set_up(device.type, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
-    try:
-        if (ranks := int(os.environ.get("WORLD_SIZE", 1))) == 1:
-            yield World(device)
-            return
-        launcher = int(os.environ.get(LAUNCHER, os.getppid()))
-        if launcher != os.getppid():  # the ranks would wait for its store
-            raise InputError("the process that started this rank has ended: run the command again")
-        shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-            raise InputError(  # restarted ranks would look for the failed ones
-                "torchrun --max-restarts needs --rdzv-backend=c10d and "
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment, see scripts/README.md"
+    hardware.set_up(device.type)
+    if (ranks := int(os.environ.get("WORLD_SIZE", 1))) == 1:
+        yield World(device)
+        return
+    launcher = int(os.environ.get(LAUNCHER, os.getppid()))
+    if launcher != os.getppid():  # the ranks would wait for its store
+        raise InputError("the process that started this rank has ended: run the command again")
+    shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        raise InputError(  # restarted ranks would look for the failed ones
+            "torchrun --max-restarts needs --rdzv-backend=c10d and "
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment, see scripts/README.md"
+        )
+    local_rank = int(os.environ.get("LOCAL_RANK", 0))
+    backend = "gloo"
+    if device.type == "cuda":
+        if local_rank >= (count := torch.cuda.device_count()):
+            raise InputError(
+                f"process {local_rank + 1} on {socket.gethostname()} has no GPU, {count} are "
+                f"visible: start at most {count} processes there"
             )
-        local_rank = int(os.environ.get("LOCAL_RANK", 0))
-        backend = "gloo"
-        if device.type == "cuda":
-            if local_rank >= (count := torch.cuda.device_count()):
-                raise InputError(
-                    f"process {local_rank + 1} on {socket.gethostname()} has no GPU, {count} are "
-                    f"visible: start at most {count} processes there"
-                )
-            backend = "cpu:gloo,cuda:nccl"
-            device = torch.device("cuda", local_rank)
-            torch.cuda.set_device(device)
-        # Until ``Signals``: code in C++ that waits for another rank would not see Ctrl-C.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        dist.init_process_group(backend)
-        yield World(device, current_rank(), ranks, local_rank, launcher)
-        dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank
-    finally:
-        torch.set_num_threads(default_threads)
+        backend = "cpu:gloo,cuda:nccl"
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    # Until ``Signals``: code in C++ that waits for another rank would not see Ctrl-C.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    dist.init_process_group(backend)
+    yield World(device, current_rank(), ranks, local_rank, launcher)
+    dist.destroy_process_group()  # not after an exception: NCCL would wait for a lost rank

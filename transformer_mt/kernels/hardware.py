@@ -89,17 +89,14 @@ def physical_cores() -> int:
     return min(cores, len({path.read_text() for path in topology}))
 
 
-def num_threads(processes: int = 1) -> int:
-    """Threads per process: an equal share of PyTorch's threads, or of the cores if they are fewer.
-
-    PyTorch does not see a container's quota.
-    """
+def num_threads() -> int:
+    """PyTorch's threads, or the available cores if they are fewer, as in a container."""
     import torch
 
-    return max(1, min(torch.get_num_threads(), available_cores()) // processes)
+    return min(torch.get_num_threads(), available_cores())
 
 
-def set_up(device_type: str, processes: int = 1) -> None:
+def set_up(device_type: str) -> None:
     """Sets the number of threads of this process and, for computing on a CPU, its allocator.
 
     PyTorch gets ``num_threads``, unless ``OMP_NUM_THREADS`` sets another number. On a CPU, glibc
@@ -116,7 +113,7 @@ def set_up(device_type: str, processes: int = 1) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         import torch
 
-        torch.set_num_threads(num_threads(processes))
+        torch.set_num_threads(num_threads())
 
 
 def background_thread(name: str) -> ThreadPoolExecutor:

@@ -1,4 +1,4 @@
-"""Threads of a rank, its share of the cores that it may use; a GPU that cannot be used."""
+"""Threads of a process, no more than the cores that it may use; a GPU that cannot be used."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -18,26 +18,21 @@ def eight_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(8)
     yield
-    after = torch.get_num_threads()
     torch.set_num_threads(before)
-    assert after == 8  # as found, for the rest of a notebook
 
 
 @pytest.mark.parametrize(
-    ("cores", "ranks", "chosen", "threads"),
+    ("cores", "chosen", "threads"),
     [
-        (64, 1, None, 8),  # hardware threads: PyTorch counts cores
-        (3, 1, None, 3),  # a container
-        (6, 3, None, 2),
-        (2, 3, None, 1),
-        (2, 2, "8", 8),  # OMP_NUM_THREADS is a number for each process
+        (64, None, 8),  # hardware threads: PyTorch counts cores
+        (3, None, 3),  # a container
+        (2, "8", 8),
     ],
 )
-def test_threads_of_a_rank(
-    cores: int, ranks: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+def test_threads_of_a_process(
+    cores: int, chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hardware, "available_cores", lambda: cores)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))  # of one rank: no process group
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if chosen is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", chosen)
