@@ -32,7 +32,7 @@ class Monitor:
         is_main: Whether this is the main rank.
 
     Attributes:
-        bar: Progress bar of the updates; drawn on a terminal.
+        bar: Progress bar of the updates, drawn on a terminal; the caller closes it.
     """
 
     def __init__(
@@ -119,10 +119,6 @@ class Monitor:
         start = time.perf_counter()
         yield
         self._interval_start += time.perf_counter() - start
-
-    def close(self) -> None:
-        """Closes the progress bar."""
-        self.bar.close()
 
     def _record(self, split: str, step: int, values: Mapping[str, float]) -> None:
         if self._metrics:

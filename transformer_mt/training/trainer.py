@@ -144,7 +144,7 @@ class Trainer:
             raise InputError(self._memory_advice()) from None
         finally:
             batches.close()
-            self._monitor.close()
+            self._monitor.bar.close()
         return self.model
 
     def _loop(self, batches: Batches, signals: Signals) -> None:

@@ -48,7 +48,7 @@ def open_monitor(
 
 def events(folder: Path, monitor: Monitor) -> Any:
     """What TensorBoard reads after the end of a run."""
-    monitor.close()
+    monitor.bar.close()
     with monitor._trackers:
         pass
     return EventAccumulator(str(folder / "tensorboard")).Reload()
@@ -103,7 +103,7 @@ def test_paused_time_does_not_count_in_the_rate(
         train(monitor, step, tokens=1000)
         with monitor.paused():
             clock[0] += 50.0  # a validation
-    monitor.close()
+    monitor.bar.close()
     assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
     assert lines()[-1].endswith("<00:08")  # 80 updates of 0.1 s
 
@@ -128,11 +128,11 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
 def test_a_truncated_record_is_left_out_on_resume(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100)
     train(monitor, 10, 20)
-    monitor.close()
+    monitor.bar.close()
     path = tmp_path / "metrics.jsonl"
     before = path.stat().st_ino
     path.write_text(path.read_text()[:-9])
-    open_monitor(tmp_path, 20, 100).close()
+    open_monitor(tmp_path, 20, 100).bar.close()
     assert [record["step"] for record in records(tmp_path)] == [10]
     assert path.stat().st_ino != before  # never truncated in place: another file took its name
 
@@ -143,13 +143,13 @@ def test_a_full_disk_names_metrics_jsonl(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
         train(monitor, 10)
-    monitor.close()
+    monitor.bar.close()
 
 
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path: Path) -> None:
     monitor = open_monitor(tmp_path, 0, 100, trackers=tensorboard(tmp_path))
     monitor.log_training(1, {**TRAIN, "loss": float("nan"), "grad_norm": float("inf")}, 0, 0.0)
-    monitor.close()
+    monitor.bar.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     record = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     assert (record["loss"], record["grad_norm"]) == (None, None)
