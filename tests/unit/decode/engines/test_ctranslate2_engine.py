@@ -40,22 +40,10 @@ def converted(tmp_path: Path, tokenizer: Tokenizer) -> Converted:
     return engine
 
 
-def with_biases(model: Transformer) -> Transformer:
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
-
-
 MODELS = {
     "post": lambda: model_that_ends(4.0, 1.5),
     "pre": lambda: model_that_ends(5.0, norm="pre"),
     "learned": lambda: model_that_ends(5.0, positions="learned", max_positions=60),
-    "biases": lambda: with_biases(
-        model_that_ends(
-            4.0, 1.5, attention_bias=True, output_bias=True, activation="swish", layer_norm_eps=1e-5
-        )
-    ),
 }
 
 
