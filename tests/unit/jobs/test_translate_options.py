@@ -138,22 +138,16 @@ def test_empty_translations_of_text_are_reported(
     assert "line 3)" in err
 
 
-@pytest.fixture
-def with_steps(tmp_path: Path) -> Path:
-    folder = tmp_path / "trained"
+def test_weights_of_a_step(run: Run, tmp_path: Path) -> None:
+    folder, alone = tmp_path / "trained", tmp_path / "alone"
     write_model(folder)
+    write_model(alone, seed=20)
     for step in (5, 20):
         torch.manual_seed(step)
         save_step(folder, step, Transformer(JOB.model, VOCAB_SIZE))
-    return folder
-
-
-def test_weights_of_a_step(with_steps: Path, run: Run, tmp_path: Path) -> None:
-    alone = tmp_path / "alone"
-    write_model(alone, seed=20)  # the same weights as an average
-    found = run(model=str(with_steps), step=20)
+    found = run(model=str(folder), step=20)
     assert found == text_of(opened(alone).translate(LINES))
-    assert found == text_of(Translator.load(with_steps, device="cpu", step=20).translate(LINES))
+    assert found == text_of(Translator.load(folder, device="cpu", step=20).translate(LINES))
 
 
 def test_ensemble(
