@@ -9,10 +9,8 @@ import json
 from pathlib import Path
 
 import pytest
-from support.model_folders import load_folder
-from support.models import make_translator
+from support.model_folders import open_translator
 
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode import translator
 
 FOLDER = Path(__file__).parent / "fixtures/model"
@@ -22,9 +20,7 @@ def test_translations_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     # Only its targets have capitals, which are not the usual case of its sources.
     monkeypatch.setattr(translator, "usual_case", lambda text, *_: text)
     expected = json.loads((FOLDER / "translations.json").read_text(encoding="utf-8"))
-    model, tokenizer, job = load_folder(FOLDER)
-    opened = make_translator(model, tokenizer, job.decode, Normalizer.of(job.data))
-    found = opened.translate_nbest(list(expected), 1)
+    found = open_translator(FOLDER).translate_nbest(list(expected), 1)
     # Our own output, on purpose: the test is that it does not change.
     for (best,), (text, score) in zip(found, expected.values(), strict=True):
         assert best.text == text

@@ -4,14 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.model_folders import JOB, load_folder, write_model
-from support.models import make_translator, model_that_ends, random_lines
+from support.model_folders import JOB, translate_lines, write_model
+from support.models import model_that_ends, random_lines
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export, run_layout
-from transformer_mt.config import DecodeConfig, ExportJob, SearchConfig
+from transformer_mt.config import ExportJob, SearchConfig
 from transformer_mt.conversion.transformers_model import generation_settings
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode import translator
 from transformer_mt.decode.engines import torch_engine
 
@@ -36,11 +35,9 @@ def test_translations_are_equal(
         job = replace(JOB, model=peaked.config)
         write_model(folder, job, text=random_lines(200, 9), size=peaked.vocab_size)
         ckpt.save_tensors(peaked.state_dict(), folder / run_layout.WEIGHTS)
-    model, tokenizer, job = load_folder(folder)
     monkeypatch.setattr(torch_engine, "max_output_tokens", lambda *_: 11)
     monkeypatch.setattr(translator, "usual_case", lambda text, *_: text)  # theirs reads text as is
-    config = DecodeConfig(beam_size=beam_size, length_penalty=0.0)
-    expected = make_translator(model, tokenizer, config, Normalizer.of(job.data)).translate(lines)
+    expected = translate_lines(folder, lines, beam_size=beam_size, length_penalty=0.0)
 
     export(ExportJob(model=str(folder), format="transformers", output=str(output)))
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(output)

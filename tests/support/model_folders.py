@@ -27,6 +27,7 @@ from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.converted_models import find_or_convert
+from transformer_mt.decode.translator import Translator
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import ModelFolder
@@ -81,11 +82,16 @@ def load_folder(folder: Path, step: int | None = None) -> tuple[Transformer, Tok
     return opened.load_model(), opened.tokenizer, model_folder.read_config(opened.path, TrainJob)
 
 
-def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
-    """The translations of the Python API, with PyTorch."""
-    network, tokenizer, job = load_folder(model)
+def open_translator(folder: Path, *others: Path, **settings: Any) -> Translator:
+    """A translator by PyTorch, of several folders an ensemble."""
+    network, tokenizer, job = load_folder(folder)
+    ensemble = [ModelFolder(other).load_model() for other in others]
     decode = replace(job.decode.for_job(), **settings)
-    return make_translator(network, tokenizer, decode, Normalizer.of(job.data)).translate(lines)
+    return make_translator(network, tokenizer, decode, Normalizer.of(job.data), ensemble)
+
+
+def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:
+    return open_translator(model, **settings).translate(lines)
 
 
 def error_of(capfd: pytest.CaptureFixture[str], **settings: Any) -> str:

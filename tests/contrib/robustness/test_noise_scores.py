@@ -15,8 +15,7 @@ from support.evaluated_models import (
     write_lines,
     write_model,
 )
-from support.model_folders import load_folder
-from support.models import make_translator
+from support.model_folders import open_translator
 
 from transformer_mt.config import EvaluateJob
 from transformer_mt.contrib.robustness.noise import NOISES
@@ -27,7 +26,6 @@ from transformer_mt.contrib.robustness.noise_scores import (
     noisy_text,
     to_text,
 )
-from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.evaluation.comparison import TestSet
 from transformer_mt.protocols import Pair
 
@@ -60,8 +58,7 @@ def test_final_marks_are_removed_from_all_texts_or_from_none() -> None:
 
 
 def test_scores_are_those_of_each_noisy_source(model: Path) -> None:
-    network, tokenizer, job = load_folder(model)
-    translator = make_translator(network, tokenizer, job.decode, Normalizer.of(job.data))
+    translator = open_translator(model)
     found = evaluate_robustness(EvaluateJob(model=str(model), engine="torch", device="cpu"))
     assert [result.noise for result in found] == ["clean", *NOISES]
     clean = by_hand(translator.translate(SOURCE), REFERENCE)

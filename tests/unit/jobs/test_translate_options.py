@@ -15,11 +15,10 @@ from support.model_folders import (
     TEXT,
     VOCAB_SIZE,
     error_of,
-    load_folder,
+    open_translator,
     save_step,
     write_model,
 )
-from support.models import make_translator
 
 from transformer_mt import Translator, run_layout
 from transformer_mt.cli import main as commands
@@ -29,7 +28,6 @@ from transformer_mt.decode.engines import torch_engine
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import LineProcessor
 from transformer_mt.model.transformer import Transformer
-from transformer_mt.model_folder import ModelFolder
 from transformer_mt.protocols import Translation
 
 LINES = [*TEXT[:3], "", "a fox"]
@@ -77,13 +75,6 @@ def unexpected(messages: str) -> list[str]:
     return [line for line in messages.splitlines() if "have an empty translation" not in line]
 
 
-def opened(folder: Path, *others: Path, **settings: Any) -> Translator:
-    network, tokenizer, job = load_folder(folder)
-    more = [ModelFolder(other).load_model() for other in others]
-    decode = replace(job.decode.for_job(), **settings)
-    return make_translator(network, tokenizer, decode, ensemble=more)
-
-
 def text_of(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
@@ -102,9 +93,9 @@ def assert_json_lines(out: str, lines: list[str], expected: list[list[Translatio
 def test_decoding_settings_of_the_folder_are_the_defaults(
     untrained: Path, tmp_path: Path, run: Run
 ) -> None:
-    folder, usual = tmp_path / "short", text_of(opened(untrained).translate(LINES))
+    folder, usual = tmp_path / "short", text_of(open_translator(untrained).translate(LINES))
     write_model(folder, replace(JOB, decode=replace(JOB.decode, max_extra_tokens=0)))
-    short = text_of(opened(untrained, max_extra_tokens=0).translate(LINES))
+    short = text_of(open_translator(untrained, max_extra_tokens=0).translate(LINES))
     assert run(model=str(folder)) == short != usual
     assert run(model=str(folder), max_extra_tokens=JOB.decode.max_extra_tokens) == usual
 
@@ -146,7 +137,7 @@ def test_weights_of_a_step(run: Run, tmp_path: Path) -> None:
         torch.manual_seed(step)
         save_step(folder, step, Transformer(JOB.model, VOCAB_SIZE))
     found = run(model=str(folder), step=20)
-    assert found == text_of(opened(alone).translate(LINES))
+    assert found == text_of(open_translator(alone).translate(LINES))
     assert found == text_of(Translator.load(folder, device="cpu", step=20).translate(LINES))
 
 
@@ -159,10 +150,12 @@ def test_ensemble(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     found = run(ensemble=[str(second)])
-    assert found == text_of(opened(untrained, second).translate(LINES))
+    assert found == text_of(open_translator(untrained, second).translate(LINES))
     loaded = Translator.load(untrained, device="cpu", ensemble=[second])
     assert found == text_of(loaded.translate(LINES))
-    assert found not in [text_of(opened(one).translate(LINES)) for one in (untrained, second)]
+    assert found not in [
+        text_of(open_translator(one).translate(LINES)) for one in (untrained, second)
+    ]
     other = tmp_path / "other"
     write_model(other, size=VOCAB_SIZE - 1)
     message = error_of(capfd, model=str(untrained), input=str(source), ensemble=[str(other)])
@@ -172,12 +165,12 @@ def test_ensemble(
 def test_prefixes_and_scores(untrained: Path, second: Path, run: Run, tmp_path: Path) -> None:
     targets = ["the fox", "", "lazy", "something", "barn ö"]
     path = write_lines(tmp_path / "targets", targets)
-    found = opened(untrained).translate_nbest(LINES, 1, prefixes=targets)
+    found = open_translator(untrained).translate_nbest(LINES, 1, prefixes=targets)
     assert run(prefix=path) == text_of([best.text for (best,) in found])
-    expected = opened(untrained).score(LINES, targets)
+    expected = open_translator(untrained).score(LINES, targets)
     values = [float(line) for line in run(score=path).splitlines()]
     assert values == pytest.approx([t.score for t in expected], abs=2e-5)
-    expected = opened(untrained, second).score(LINES, targets)
+    expected = open_translator(untrained, second).score(LINES, targets)
     assert [t.text for t in expected] == targets
     out = run(score=path, ensemble=[str(second)], format="jsonl")
     assert_json_lines(out, LINES, [[translation] for translation in expected])
@@ -189,7 +182,7 @@ def test_json_lines(untrained: Path, run: Run, alignment: bool) -> None:
     settings = {"nbest": 3, "beam_size": 4, "alignment": alignment}
     out = run(lines, engine="auto", format="jsonl", **settings)
     assert "ö\u2028" in out
-    expected = opened(untrained, beam_size=4).translate_nbest(lines, 3, align=alignment)
+    expected = open_translator(untrained, beam_size=4).translate_nbest(lines, 3, align=alignment)
     assert list(map(len, expected)) == [3] * 4
     assert all(bool(best[0].alignment) == (alignment and best[0].text != "") for best in expected)
     assert_json_lines(out, lines, expected)
