@@ -11,10 +11,10 @@ import sacrebleu
 
 from support import model_folders
 from support.model_folders import JOB, convert
+from support.tokenizers import small_tokenizer
 from transformer_mt import run_layout
 from transformer_mt.cli import main as commands
-from transformer_mt.config import EvaluateJob, SearchConfig, SourceConfig, TokenizerConfig
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.config import EvaluateJob, SearchConfig, SourceConfig
 
 SOURCE = ["Two men are outside.", "The e-mail was sent.", "It is 3.5 km.", "Bern"]
 REFERENCE = [
@@ -50,8 +50,7 @@ def write_model(folder: Path) -> Path:
 
 def reserve_tag(model: Path, tag: str) -> None:
     """Gives a model a vocabulary that has the tag."""
-    vocabulary = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), [tag])
-    (model / run_layout.TOKENIZER).write_bytes(vocabulary)
+    small_tokenizer(model / run_layout.TOKENIZER, TEXT, [tag], vocab_size=VOCAB_SIZE)
 
 
 def scores_and_messages(capsys: pytest.CaptureFixture[str], **settings: Any) -> tuple[Any, str]:

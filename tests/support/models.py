@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from support.search_tables import LogProbs, Prefix
+from support.tokenizers import small_tokenizer
 from transformer_mt.batch import Packed
-from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig
+from transformer_mt.config import ModelConfig, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
 from transformer_mt.decode.translator import Translator
@@ -31,9 +31,7 @@ def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:
 
 
 def make_tokenizer(folder: Path, **config: Any) -> Tokenizer:
-    settings = TokenizerConfig(**{"vocab_size": 330, **config})
-    (folder / "m").write_bytes(train_tokenizer(random_lines(200, 9), settings))
-    return Tokenizer(folder / "m")
+    return small_tokenizer(folder / "m", random_lines(200, 9), **{"vocab_size": 330, **config})
 
 
 def tiny_config(**changes: Any) -> ModelConfig:

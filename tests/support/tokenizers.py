@@ -31,8 +31,10 @@ def options_of_others(**options: Any) -> Iterator[None]:
         yield
 
 
-def small_tokenizer(path: Path, text: Sequence[str] = (), **config: object) -> Tokenizer:
+def small_tokenizer(
+    path: Path, text: Sequence[str] = (), tags: Sequence[str] = (), **config: Any
+) -> Tokenizer:
     """A tokenizer of 290 pieces, trained on a text (default: ``random_lines``), as a file."""
-    settings = TokenizerConfig(**{"vocab_size": 290, **config})  # type: ignore[arg-type]
-    path.write_bytes(train_tokenizer(text or random_lines(), settings))
+    settings = TokenizerConfig(**{"vocab_size": 290, **config})
+    path.write_bytes(train_tokenizer(text or random_lines(), settings, tags))
     return Tokenizer(path)

@@ -10,12 +10,11 @@ import ctranslate2
 import pytest
 from support.errors import input_error
 from support.model_folders import JOB, TEXT, VOCAB_SIZE, vocabulary, write_model
-from support.tokenizers import random_lines
+from support.tokenizers import random_lines, small_tokenizer
 
 from transformer_mt import export as export_folder
 from transformer_mt import run_layout
-from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.config import ExportJob, TrainJob
 
 
 def export(model: Path, output: Path, **more: Any) -> Path:
@@ -61,8 +60,7 @@ def test_what_argos_translate_cannot_do_is_refused(
     with input_error(r"needs data\.normalization=moses, which"):
         export(tmp_path / "moses", tmp_path / "out")
     write_model(tmp_path / "tagged")
-    tagged = train_tokenizer(random_lines(), TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
-    (tmp_path / "tagged" / run_layout.TOKENIZER).write_bytes(tagged)
+    small_tokenizer(tmp_path / "tagged" / run_layout.TOKENIZER, tags=["<2de>"])
     with input_error("needs tags such as <2de>, which"):
         export(tmp_path / "tagged", tmp_path / "out")
     assert not (tmp_path / "out").exists()

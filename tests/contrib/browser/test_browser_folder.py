@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 from support.errors import input_error
-from support.model_folders import JOB, TEXT, VOCAB_SIZE, translate_lines, write_model
+from support.model_folders import JOB, TEXT, translate_lines, write_model
 from support.models import model_that_ends, random_lines
-from support.tokenizers import options_of_others
+from support.tokenizers import options_of_others, small_tokenizer
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import export as export_folder
 from transformer_mt import run_layout
-from transformer_mt.config import ExportJob, TokenizerConfig, TrainJob
+from transformer_mt.config import ExportJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.decode.engines import torch_engine
 
 ODD = ["", "  a  fox ", "a\tfox", "▁a ▁ fox▁ ", "\xa0a\xa0fox \xa0", "Füchse 漢字 🙂 x²", "a‐b … c"]
@@ -49,8 +48,7 @@ def test_tokenizer_has_the_same_ids(
 
     write_model(tmp_path / "model", job(tokenizer={"type": kind}))
     if kind == "unigram":
-        content = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE, type=kind))
-        (tmp_path / "model" / run_layout.TOKENIZER).write_bytes(content)
+        small_tokenizer(tmp_path / "model" / run_layout.TOKENIZER, TEXT, type=kind)
     output = export(tmp_path / "model", tmp_path / "out")
     assert {path.name for path in output.iterdir()} == {
         *("config.json", "generation_config.json", "model.safetensors"),
@@ -91,8 +89,7 @@ def test_what_tokenizer_json_lacks_is_refused(
 def test_the_normalisation_of_another_program_s_vocabulary_is_refused(tmp_path: Path) -> None:
     write_model(tmp_path / "model", job())
     with options_of_others(normalization_rule_name="nfkc"):
-        content = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE))
-    (tmp_path / "model" / run_layout.TOKENIZER).write_bytes(content)
+        small_tokenizer(tmp_path / "model" / run_layout.TOKENIZER, TEXT)
     with input_error("needs the normalisation of its vocabulary, which tokenizer.json does not"):
         export(tmp_path / "model", tmp_path / "out")
 

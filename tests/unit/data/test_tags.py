@@ -22,7 +22,6 @@ from transformer_mt.conversion.marian_tokenizer import tokenizer_files
 from transformer_mt.data.data_diagnostics import diagnose
 from transformer_mt.data.prepare import prepare
 from transformer_mt.data.subwords.tokenizer import Tokenizer, add_tags
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
@@ -45,14 +44,8 @@ def job_of(tmp_path: Path, tsv: str, *tags: str | None, **more: Any) -> TrainJob
     )
 
 
-def vocabulary(path: Path, size: int, tags: list[str]) -> Path:
-    """A vocabulary of ``random_lines`` with these tags, as a file."""
-    path.write_bytes(train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size), tags))
-    return path
-
-
 def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
-    tokenizer = Tokenizer(vocabulary(tmp_path / "m", 300, ["<2de>", ">>fra<<"]))
+    tokenizer = small_tokenizer(tmp_path / "m", tags=["<2de>", ">>fra<<"])
     assert tokenizer.tags == {"<2de>": 4, ">>fra<<": 5}
     text = tokenizer.encode("rote Haus")
     lines = ["<2de> rote Haus", ">>fra<<rote Haus", "rote Haus", "<2de>  ", "", "\t<2de> rot"]
@@ -70,7 +63,7 @@ def test_a_tag_is_one_id_before_the_pieces(tmp_path: Path) -> None:
 
 def test_a_tag_that_marian_takes_for_text_is_not_exported(tmp_path: Path) -> None:
     for name, tags in zip(run_layout.SIDE_TOKENIZERS, (["<law>"], []), strict=True):
-        vocabulary(tmp_path / name, 290, tags)
+        small_tokenizer(tmp_path / name, tags=tags)
     with input_error("takes the tag <law> for text"):
         tokenizer_files(Tokenizer(tmp_path), TrainJob(), 512)
 

@@ -19,11 +19,11 @@ from support.model_folders import (
     save_step,
     write_model,
 )
+from support.tokenizers import small_tokenizer
 
 from transformer_mt import Translator, run_layout
 from transformer_mt.cli import main as commands
-from transformer_mt.config import SourceConfig, TokenizerConfig, TranslateJob
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
+from transformer_mt.config import SourceConfig, TranslateJob
 from transformer_mt.decode.engines import torch_engine
 from transformer_mt.errors import InputError
 from transformer_mt.jobs.line_processor import LineProcessor
@@ -48,8 +48,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "tagged"
     data = replace(JOB.data, train=[SourceConfig(tsv="never_read.tsv", tag="<2de>")])
     write_model(folder, replace(JOB, data=data))
-    tokenizer = train_tokenizer(TEXT, TokenizerConfig(vocab_size=VOCAB_SIZE), ["<2de>"])
-    (folder / run_layout.TOKENIZER).write_bytes(tokenizer)
+    small_tokenizer(folder / run_layout.TOKENIZER, TEXT, ["<2de>"])
     return folder
 
 

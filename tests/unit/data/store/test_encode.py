@@ -8,13 +8,12 @@ from support.data_jobs import prepare_job, write_pairs
 from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
 
-from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TokenizerConfig
+from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig
 from transformer_mt.contrib.robustness.noise import RATES, some_noise
 from transformer_mt.data.prepare import Prepared, prepare
 from transformer_mt.data.store.encode import Chunk, EncodeChunk
 from transformer_mt.data.store.token_store import Side, TokenStore
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.protocols import Pair, PairNoise
 
 LINES = [f"{line.lower()}." for line in random_lines(400)]
@@ -26,7 +25,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A vocabulary of texts in both cases, with one tag."""
     path = tmp_path_factory.mktemp("vocabulary") / "m"
     text = [*LINES, *map(str.upper, LINES), "'\"“”„«»’ , ."]
-    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=400), ["<2de>"]))
+    small_tokenizer(path, text, ["<2de>"], vocab_size=400)
     return path
 
 

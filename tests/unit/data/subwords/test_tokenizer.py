@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
-from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
 
@@ -71,9 +69,8 @@ def test_marks_that_the_training_text_lacked_are_left_out_of_sources(
     """Byte order marks, soft hyphens, joiners, direction marks; spaces are read as plain ones."""
     assert set("\xa0\u2009\u3000\ufeff\xad\u200b\u200d\u200e\u202e\u2066") <= set(MARKS)
     lines = [line.replace("Hunde", "Hunde\u200c") for line in random_lines()]
-    model = train_tokenizer(lines, TokenizerConfig(vocab_size=300), tags)
-    (tmp_path / "m").write_bytes(model)
-    tokenizer, tag = Tokenizer(tmp_path / "m"), "".join(f"{tag} " for tag in tags)
+    tokenizer = small_tokenizer(tmp_path / "m", lines, tags, vocab_size=300)
+    tag = "".join(f"{tag} " for tag in tags)
     plain = tokenizer.encode_source(f"{tag}rotes Haus", PLAIN)
     for mark in MARKS:
         word, gap = ("rotes", mark) if mark.isspace() else (f"ro{mark}tes", f" {mark} ")

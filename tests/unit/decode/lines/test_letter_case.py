@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 from support.models import make_translator, random_lines, random_model
+from support.tokenizers import small_tokenizer
 
-from transformer_mt.config import DecodeConfig, TokenizerConfig
+from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import Tokenizer
-from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.decode.lines.letter_case import usual_case
 
 
@@ -15,9 +15,7 @@ from transformer_mt.decode.lines.letter_case import usual_case
 def words(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """A vocabulary of whole words. Its text has Übermut with a capital wherever it stands."""
     text = [text.replace("übermut", "Übermut") for text in random_lines(200, 9)]
-    path = tmp_path_factory.mktemp("words") / "tokenizer.model"
-    path.write_bytes(train_tokenizer(text, TokenizerConfig(vocab_size=390)))
-    return Tokenizer(path)
+    return small_tokenizer(tmp_path_factory.mktemp("words") / "m", text, vocab_size=390)
 
 
 @pytest.mark.parametrize(
