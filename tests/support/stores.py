@@ -66,11 +66,7 @@ def one_shard(store: TokenStore) -> Corpus:
 
 
 def numbered_corpus(
-    folder: Path,
-    lengths: npt.NDArray[np.int64],
-    num_shards: int,
-    *sizes: int,
-    cuts: Iterable[int] = (),
+    folder: Path, lengths: npt.NDArray[np.int64], num_shards: int, *sizes: int
 ) -> Corpus:
     """Writes and loads a corpus of pairs that begin with their number, on both sides.
 
@@ -79,18 +75,15 @@ def numbered_corpus(
         lengths: [2, pairs] source and target lengths.
         num_shards: Number of shards.
         sizes: Number of pairs of each source; one source by default.
-        cuts: Pairs with which a new part of a source is written, as with each source.
     """
     starts = np.cumsum([0, *(sizes or lengths.shape[1:])]).tolist()
     parts = []
-    for source, (start, stop) in enumerate(pairwise(starts)):
-        bounds = sorted({start, stop, *(cut for cut in cuts if start < cut < stop)})
-        for first, last in pairwise(bounds):
-            rows = lengths[:, first:last].astype(np.int32)
-            src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint32), row) for row in rows)
-            for side in (src, tgt):
-                side.tokens[side.offsets[:-1]] = np.arange(first, last)
-            parts.append((source, TokenStore(src, tgt)))
+    for source, (first, last) in enumerate(pairwise(starts)):
+        rows = lengths[:, first:last].astype(np.int32)
+        src, tgt = (Side.from_lengths(np.full(row.sum(), 7, np.uint32), row) for row in rows)
+        for side in (src, tgt):
+            side.tokens[side.offsets[:-1]] = np.arange(first, last)
+        parts.append((source, TokenStore(src, tgt)))
     folder.mkdir(exist_ok=True)
     write_corpus(
         folder, parts, num_shards=num_shards, vocab_size=2**20, num_sources=len(starts) - 1

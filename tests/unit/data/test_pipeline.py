@@ -155,7 +155,9 @@ def test_neither_processes_nor_chunks_change_the_result(
     job: TrainJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = changed(job, "data.cleaning", deduplicate="sources", drop_held_out=True)
+    job = changed(job, "data", shard_pairs=9)
     alone = prepare(job)
+    assert len(alone.train.shards) > 3
     for workers, chunk in ((2, CHUNK), (0, 1), (0, 10_000)):
         monkeypatch.setattr(encode, "CHUNK_PAIRS", chunk)
         job = elsewhere(changed(job, "data", workers=workers))

@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +124,8 @@ SIZES = (500, 0, 120, 7)
 LENGTHS = np.random.default_rng(0).integers(1, 9, (2, sum(SIZES)))
 
 
-def in_shards(folder: Path, num_shards: int, cuts: Iterable[int] = ()) -> Corpus:
-    return numbered_corpus(folder, LENGTHS, num_shards, *SIZES, cuts=cuts)
+def in_shards(folder: Path, num_shards: int) -> Corpus:
+    return numbered_corpus(folder, LENGTHS, num_shards, *SIZES)
 
 
 def numbers(store: TokenStore) -> list[int]:
@@ -162,15 +162,3 @@ def test_a_missing_shard_is_reported(tmp_path: Path) -> None:
         shutil.rmtree(shard)
         with input_error("lacks shards of the corpus: delete"):
             Corpus.load(shard.parent)
-
-
-def test_the_division_does_not_depend_on_the_parts(tmp_path: Path) -> None:
-    contents = []
-    for name, cuts in (("a", ()), ("b", range(0, 600, 7)), ("c", (499,))):
-        folder = tmp_path / name
-        corpus = in_shards(folder, 4, cuts)
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        contents.append([(file.relative_to(folder), file.read_bytes()) for file in files])
-    assert contents[0] == contents[1] == contents[2]
-    assert len(contents[0]) == 4 * 5
-    assert {path.name for path in corpus.shards} == {f"shard-{i:05}-of-00004" for i in range(1, 5)}
