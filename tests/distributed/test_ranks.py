@@ -199,26 +199,12 @@ def last_update(run_dir: Path) -> int:
     return step
 
 
-@pytest.mark.parametrize(
-    ("name", "both", "command", "together"),
-    [
-        (  # many shards, as if the corpus were too large for one plan
-            "shards",
-            ["data.shard_pairs=16", "train.batch_tokens=60", "augment=standard"],
-            "train",
-            [],
-        ),
-        # Buffers of a fixed shape, each layer a separate graph, as on several GPUs.
-        pytest.param("compiled", [], [MT_TRAIN], ["train.compile=true"], marks=pytest.mark.slow),
-    ],
-)
-def test_two_processes_train_as_one(
-    corpus: Path, name: str, both: list[str], command: str | list[str], together: list[str]
-) -> None:
-    one, two = f"{name} by one", f"{name} by two"
+@pytest.mark.slow
+def test_two_compiled_processes_train_as_one(corpus: Path) -> None:
+    """With buffers of a fixed shape, and each layer a separate graph, as on several GPUs."""
     more = ["train.max_steps=20", "train.validate_every=10", "train.max_tokens_per_device=120"]
-    more += both
-    start(corpus, one, "train", *more).done()
-    _, err = start(corpus, two, command, *more, *together, "distributed.processes=2").done()
-    assert not together or "compiled" in err
-    check_same_curves(corpus / one, corpus / two, range(1, 21), [10, 20])
+    start(corpus, "eager", "train", *more).done()
+    more += ["train.compile=true", "distributed.processes=2"]
+    _, err = start(corpus, "compiled", [MT_TRAIN], *more).done()
+    assert "compiled" in err
+    check_same_curves(corpus / "eager", corpus / "compiled", range(1, 21), [10, 20])
