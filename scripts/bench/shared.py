@@ -21,6 +21,7 @@ import torch
 
 from transformer_mt.cli.compose import override
 from transformer_mt.config import CONFIG_DIR, SourceConfig
+from transformer_mt.console import exit_status
 from transformer_mt.errors import InputError
 from transformer_mt.kernels.hardware import device_name
 
@@ -99,10 +100,8 @@ def require(package: str, what: str) -> None:
 
 def run_main(main: Callable[[], int | None]) -> None:
     """Runs a script's ``main``; bad input gives one line and status 1."""
-    try:
+    with exit_status(Path(sys.argv[0]).name):
         sys.exit(main())
-    except InputError as error:
-        sys.exit(f"{Path(sys.argv[0]).name}: error: {error}")
 
 
 # The report.
