@@ -1,6 +1,5 @@
 """Complete runs of a tiny model in this process, and what they leave."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ from transformer_mt.config import (
 )
 from transformer_mt.distributed.world import World
 from transformer_mt.model.transformer import Transformer
+from transformer_mt.training.metrics_log import read_records
 from transformer_mt.training.trainer import Trainer
 from transformer_mt.training.validation import ValidationResult
 
@@ -91,8 +91,8 @@ def assert_equal(a: Any, b: Any) -> None:
 
 
 def records(folder: Path, without: Sequence[str] = TIME_KEYS) -> list[dict[str, Any]]:
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(x).items() if k not in without} for x in lines]
+    rows = read_records(folder)
+    return [{k: v for k, v in row.items() if k not in without} for row in rows]
 
 
 def steps(folder: Path, split: str) -> list[int]:

@@ -1,6 +1,5 @@
 """Tiny training runs: a corpus, the settings, processes that run them, and what they record."""
 
-import json
 import multiprocessing
 import os
 import random
@@ -19,6 +18,7 @@ import pytest
 import torch
 
 from transformer_mt.cli.main import main
+from transformer_mt.training.metrics_log import read_records
 
 BIN = Path(sys.executable).parent
 MT_TRAIN = str(BIN / "mt-train")
@@ -221,8 +221,7 @@ def one_line_error(result: tuple[int | None, str, str]) -> str:
 
 
 def records(run_dir: Path, split: str) -> list[dict[str, Any]]:
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return [record for record in map(json.loads, lines) if record["split"] == split]
+    return [record for record in read_records(run_dir) if record["split"] == split]
 
 
 def curve(run_dir: Path, split: str = "train") -> list[tuple[Any, ...]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.paths import ROOT
-from support.training_runs import Running, arguments, write_corpus
+from support.training_runs import Running, arguments, records, write_corpus
 
 from transformer_mt.cli import command_line
 from transformer_mt.config import Command, TrainJob
@@ -165,7 +165,6 @@ def test_real_sweep_and_its_table(
         scores = row.split()[6:]
         tested = json.loads((Path(name) / "test.json").read_text())
         assert scores == [f"{s['score']:.2f}" for s in tested]
-        lines = (Path(name) / "metrics.jsonl").read_text().splitlines()
-        (valid,) = (r for r in map(json.loads, lines) if r["split"] == "valid")
+        (valid,) = records(Path(name), "valid")
         assert shown == [str(seed), "2", f"{valid['loss']:.2f}", f"{valid['ppl']:.2f}"]
         assert best == f"{valid['nll']:.2f}"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.data_jobs import changed, prepare_job, training_text, write_pairs
 from support.errors import input_error
+from support.fake_hub import read_files
 from support.polling import wait_until
 from support.stores import rows
 from support.tokenizers import random_lines, small_tokenizer
@@ -55,11 +56,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainJob:
 def elsewhere(job: TrainJob) -> TrainJob:
     """The job with an empty cache."""
     return dataclasses.replace(job, cache_dir=f"{job.cache_dir}-other")
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    files = (file for file in folder.rglob("*") if file.is_file())
-    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
 
 
 def left_in_cache(job: TrainJob) -> set[str]:
@@ -163,7 +159,7 @@ def test_neither_processes_nor_chunks_change_the_result(
         job = elsewhere(changed(job, "data", workers=workers))
         other = prepare(job)
         assert other.corpus != alone.corpus
-        assert content(other.corpus) == content(alone.corpus)
+        assert read_files(other.corpus) == read_files(alone.corpus)
         assert other.tokenizer_model.read_bytes() == alone.tokenizer_model.read_bytes()
 
 
@@ -218,7 +214,7 @@ def test_a_killed_preparation_starts_again_and_leaves_nothing(job: TrainJob) -> 
     assert list(cache.glob(".corpus-*"))
     prepared = prepare(job)
     assert left_in_cache(job) == {"corpus"}
-    assert content(prepared.corpus) == content(prepare(elsewhere(job)).corpus)
+    assert read_files(prepared.corpus) == read_files(prepare(elsewhere(job)).corpus)
 
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from support.model_folders import JOB
+from support.tiny_trainer import kept, weights
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt.config import TrainConfig
@@ -56,16 +56,12 @@ def finished(
     save(one, *steps, best=best)
     final = one.finish(at(last, best))
     one.close()
-    torch.testing.assert_close(final, load_file(folder / "model.safetensors"), rtol=0, atol=0)
+    torch.testing.assert_close(final, weights(folder), rtol=0, atol=0)
     return one
 
 
-def kept(folder: Path) -> list[int]:
-    return [c.step for c in ckpt.valid_checkpoints(folder)]
-
-
 def published(folder: Path) -> float:
-    weight = load_file(folder / "model.safetensors")["w"]
+    weight = weights(folder)["w"]
     assert (weight == weight[0, 0]).all()
     return float(weight[0, 0])
 

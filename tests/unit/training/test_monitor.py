@@ -13,6 +13,7 @@ from tensorboard import plugin_util  # type: ignore[import-untyped]
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from transformer_mt.config import TrainConfig, TrainJob
+from transformer_mt.training.metrics_log import read_records
 from transformer_mt.training.monitor import Monitor, perplexity
 from transformer_mt.training.progress import StoppingCriteria, TrainingState
 from transformer_mt.training.trackers import Trackers
@@ -54,10 +55,6 @@ def events(folder: Path, monitor: Monitor) -> Any:
     return EventAccumulator(str(folder / "tensorboard")).Reload()
 
 
-def records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def train(monitor: Monitor, *steps: int, tokens: int = 100) -> None:
     """Some updates, each of which is logged."""
     for step in steps:
@@ -72,7 +69,7 @@ def test_a_record_is_in_metrics_jsonl_tensorboard_and_the_log(
     clock[0] += 2.0
     monitor.log_training(10, {**TRAIN, "skipped": 2, "extra": 7.5}, 5000, 0.5)
     monitor.log_validation(10, ValidationResult({"loss": 2.2, "nll": 1.0, **scores}))
-    train, valid = records(tmp_path)
+    train, valid = read_records(tmp_path)
     assert (train["step"], train["split"], valid["split"]) == (10, "train", "valid")
     assert train["ppl"] == pytest.approx(7.389056)  # e²
     assert valid["ppl"] == pytest.approx(2.718282)
@@ -104,7 +101,7 @@ def test_paused_time_does_not_count_in_the_rate(
         with monitor.paused():
             clock[0] += 50.0  # a validation
     monitor.bar.close()
-    assert [record["tokens_per_second"] for record in records(tmp_path)] == [1000, 1000]
+    assert [record["tokens_per_second"] for record in read_records(tmp_path)] == [1000, 1000]
     assert lines()[-1].endswith("<00:08")  # 80 updates of 0.1 s
 
 
@@ -122,7 +119,7 @@ def test_records_after_the_latest_checkpoint_are_removed_on_resume(
     board = events(tmp_path, second)
     curve = [(event.step, event.value) for event in board.Scalars("train/loss")]
     assert curve == [(10, 10), (20, 20), (30, 3)]
-    assert [(r["step"], r["loss"]) for r in records(tmp_path)] == curve
+    assert [(r["step"], r["loss"]) for r in read_records(tmp_path)] == curve
 
 
 def test_a_truncated_record_is_left_out_on_resume(tmp_path: Path) -> None:
@@ -133,7 +130,7 @@ def test_a_truncated_record_is_left_out_on_resume(tmp_path: Path) -> None:
     before = path.stat().st_ino
     path.write_text(path.read_text()[:-9])
     open_monitor(tmp_path, 20, 100).bar.close()
-    assert [record["step"] for record in records(tmp_path)] == [10]
+    assert [record["step"] for record in read_records(tmp_path)] == [10]
     assert path.stat().st_ino != before  # never truncated in place: another file took its name
 
 
