@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from support.models import PLAIN, constant_model, model_that_ends, random_lines
 
 from transformer_mt.config import DecodeConfig
