@@ -82,6 +82,14 @@ def test_a_pair_occurs_as_often_as_its_source_weighs(
         assert (times.sum(axis=1) == weight * times.shape[1]).all()
 
 
+def test_every_epoch_has_other_updates(tmp_path: Path) -> None:
+    plan = ShardedPlan(random_corpus(tmp_path, 0, 900, 3), BATCH_TOKENS, 1)
+    first, second = (
+        {tuple(np.sort(pairs_of(update))) for update in epoch_of(plan, epoch)} for epoch in range(2)
+    )
+    assert len(first & second) < 0.1 * len(first)
+
+
 def test_a_source_of_weight_0_occurs_in_no_shard(tmp_path: Path) -> None:
     corpus = random_corpus(tmp_path, 1, 400, 7, 397, 3)
     plan = ShardedPlan(corpus, BATCH_TOKENS, 1, [0, 1])
