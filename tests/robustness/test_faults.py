@@ -73,7 +73,8 @@ def contents(run_dir: Path) -> dict[str, Any]:
     """The files of a run without times, by name."""
     found: dict[str, Any] = {}
     for path in run_dir.rglob("*"):
-        name = path.relative_to(run_dir).as_posix()
+        # A conversion is named by a checksum of config.yaml, too.
+        name = re.sub("(?<=float32)-[0-9a-f]{16}", "", path.relative_to(run_dir).as_posix())
         if path.is_dir() or name.startswith(("tensorboard/", ".mt-train.lock", "train.log")):
             continue
         if name == "metrics.jsonl":
