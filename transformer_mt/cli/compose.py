@@ -215,7 +215,8 @@ def to_job(config: DictConfig, command: Command) -> Job:
         values = OmegaConf.to_container(config, throw_on_missing=True)  # to_object resolves, once
         assert isinstance(values, dict)
         if command == "train":  # with --config-name perhaps of a run's config.yaml
-            values = {k: v for k, v in values.items() if k not in NON_SETTINGS}
+            for key in NON_SETTINGS:
+                values.pop(key, None)
         result = OmegaConf.to_object(OmegaConf.merge(schema(job), values))
         assert isinstance(result, job)
         return result

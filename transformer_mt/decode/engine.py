@@ -35,7 +35,7 @@ SINUSOIDS = 2048
 """Number of sinusoidal positions of a model converted to CTranslate2; the model itself has no
 limit. The longest sequence, start or end symbol included, that CTranslate2 translates."""
 
-_GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+_GPUS = (Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
 """Devices of which Linux has one if there is a GPU: of NVIDIA, of AMD, and on WSL."""
 
 NAN_MESSAGE = (
@@ -215,7 +215,7 @@ class EngineRequest:
 
 def _pick_device(name: str) -> str:
     """The device that a setting names; finds out without PyTorch that there is no GPU."""
-    if name == "cpu" or (name == "auto" and not any(Path(path).exists() for path in _GPUS)):
+    if name == "cpu" or (name == "auto" and not any(map(Path.exists, _GPUS))):
         return "cpu"
     from transformer_mt.distributed.world import pick_device, warn_about_gpu
 

@@ -253,10 +253,12 @@ def force(
         eos: Id of the end symbol.
         prefixes: Those of ``beam_search``.
     """
-    tokens = [(row, eos) for row, i in enumerate(active) if max_lengths[i] == t]
-    if prefixes is not None:
-        own = enumerate(prefixes[i] for i in active)
-        tokens += [(row, prefix[t]) for row, prefix in own if t < len(prefix)]
+    tokens = []
+    for row, i in enumerate(active):
+        if max_lengths[i] == t:
+            tokens.append((row, eos))
+        elif prefixes is not None and t < len(prefixes[i]):
+            tokens.append((row, prefixes[i][t]))
     if tokens:
         rows, forced = torch.tensor(tokens, device=log_probs.device).T
         kept = log_probs[rows, :, forced]
