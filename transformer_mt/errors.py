@@ -11,6 +11,10 @@ class InputError(Exception):
     """
 
 
+class CacheError(InputError):
+    """A cache that cannot be written."""
+
+
 class UsageError(InputError):
     """Arguments that cannot be parsed, name no setting or lack a required one: exit status 2."""
 

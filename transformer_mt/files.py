@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_mt.errors import InputError, first_line, format_os_error
+from transformer_mt.errors import CacheError, InputError, first_line, format_os_error
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
             when it is complete. If it is interrupted, it starts again.
 
     Raises:
-        InputError: The entry cannot be built or written.
+        CacheError: The entry cannot be written.
     """
     try:
         if not entry.exists():
@@ -108,7 +108,7 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
                     with new_folder(entry) as unfinished:
                         build(unfinished)
     except OSError as error:
-        raise InputError(
+        raise CacheError(
             f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME "
             "(mtdata: MTDATA), to a writable folder with enough free space"
         ) from error

@@ -11,7 +11,7 @@ from transformer_mt import files, run_layout
 from transformer_mt.config import TrainJob
 from transformer_mt.decode.engine import EngineRequest, UnavailableError, torch_compute_type
 from transformer_mt.decode.engines.ctranslate2_engine import CTranslate2Engine, check_available
-from transformer_mt.errors import InputError
+from transformer_mt.errors import CacheError
 from transformer_mt.model_folder import ModelFolder
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
 
     try:
         files.build_once(entry, convert)
-    except InputError as error:
+    except CacheError as error:
         raise UnavailableError(f"{error}; or set engine=torch") from error
     return entry
 
