@@ -149,9 +149,15 @@ class SourceConfig(Checked):
 
     @property
     def name(self) -> str:
-        """Short name in reports: the file (of the source side) or the dataset."""
+        """The file (of the source side) or the dataset."""
         name: str = getattr(self, self.kind.split("+")[0])
         return self.kind if self.sample else name
+
+    @property
+    def short_name(self) -> str:
+        """The name in reports, without the folders of this machine."""
+        is_local = self.paths or self.name.startswith("/")  # perhaps missing here
+        return Path(self.name).name if is_local else self.name
 
     @property
     def paths(self) -> dict[str, Path]:

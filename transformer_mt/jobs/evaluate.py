@@ -163,7 +163,7 @@ def _own_test_set(job: EvaluateJob, request: EngineRequest) -> TestSet:
             f"(data.{part}_pairs=1000)"
         )
     pairs = list(read_pairs(sources, *data.languages()))
-    names = dict.fromkeys(Path(source.name).name for source in sources)
+    names = dict.fromkeys(source.short_name for source in sources)
     return TestSet(
         references={f"{', '.join(names)} (data.{part})": [pair.tgt for pair in pairs]},
         source=[pair.src for pair in pairs],

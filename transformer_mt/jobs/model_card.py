@@ -169,9 +169,7 @@ def _names(sources: Sequence[SourceConfig]) -> str:
     """Short names of data sources, without the folders of this machine."""
     names = []
     for source in sources:
-        name = "built-in sample" if source.sample else source.name
-        if not (source.testset or _is_hub_id(source)):
-            name = Path(name).name
+        name = "built-in sample" if source.sample else source.short_name
         part = source.sample or source.langs or source.split
         names.append(f"{name} ({part})" if part else name)
     return ", ".join(dict.fromkeys(names))
