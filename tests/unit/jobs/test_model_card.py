@@ -45,7 +45,7 @@ DATA = DataConfig(
         SourceConfig(hub="org/corpus", split="train"),
         SourceConfig(src="/secret/a|b.en", tgt="/secret/a|b.pt"),
     ],
-    valid=[SourceConfig(tsv="/secret/dev.tsv")],
+    valid=[SourceConfig(tsv="/secret/dev.tsv"), SourceConfig(testset="wmt14/full", langs="en-pt")],
     test=[SourceConfig(hub="org/test-set", config="en-pt", split="test", revision="abc")],
 )
 
@@ -98,6 +98,7 @@ def test_metadata_and_the_facts_of_the_run(folder: Path) -> None:
         "| updates | 1,000, of ",
         "| final weights | average of the last 2 checkpoints, of updates 5, 1,000 |",
         "a\\|b.en",
+        "dev.tsv, wmt14/full (en-pt)",
         *("](curves.png)", "output=for_ctranslate2`", "output=for_transformers`"),
     ):
         assert fact in card.text, fact
