@@ -165,7 +165,14 @@ class ModelFolder:
             model = Transformer(
                 self.trained.model, self.tokenizer.tgt.vocab_size, self.tokenizer.vocab_size
             )
-        tensors = read_tensors(self.weights, model.state_dict())
+        weights = self.weights
+        tensors = read_tensors(weights, model.state_dict())
+        for name, tensor in tensors.items():
+            if not tensor.isfinite().all():
+                raise InputError(
+                    f"{weights}: {name} is not finite: the file is damaged, or the training "
+                    "diverged"
+                )
         model.to_empty(device="cpu")  # memory, once the weights are known to fit it
         model.load_state_dict(tensors)
         return model.eval()

@@ -209,6 +209,17 @@ def test_a_truncated_configuration_is_rejected(folder: Path) -> None:
             model_folder.read_config(folder, TrainJob)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_rejected(folder: Path, value: float) -> None:
+    """CTranslate2 would otherwise produce empty lines or plausible text."""
+    model, _, _ = load_folder(folder)
+    with torch.no_grad():
+        model.embedding.weight[7, 3] = value
+    ckpt.save_tensors(model.state_dict(), folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"embedding\.weight is not finite"):
+        ModelFolder(folder).load_model()
+
+
 def test_a_flipped_bit_of_the_weights_is_detected(folder: Path) -> None:
     path = folder / "model.safetensors"
     intact = path.read_bytes()
