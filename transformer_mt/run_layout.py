@@ -39,7 +39,7 @@ HELD_OUT = "data/{}.{}"
 """Sides of the ``valid`` and ``test`` pairs that were taken out of the training sources, such as
 ``data/test.en``."""
 CTRANSLATE2 = "ctranslate2"
-"""Folder of the model converted to CTranslate2, with a subfolder for each compute type."""
+"""Folder of the model converted to CTranslate2: subfolders for each compute type and weights."""
 
 CHECKPOINTS = "checkpoints"
 """Folder of the checkpoints, each in a subfolder such as ``step_00001234``."""

@@ -188,8 +188,7 @@ class EngineRequest:
     def torch_only(self) -> list[str]:
         """The settings in use, and properties of the model, that CTranslate2 does not support.
 
-        One of them is ``step``: a folder holds the conversion of one set of weights, which would be
-        overwritten at each change.
+        One of them is ``step``: the conversions of all checkpoints would stay in the model folder.
         """
         longest = self.config.max_source_tokens
         used: dict[str, object] = {

@@ -4,7 +4,7 @@ This module does not load PyTorch: the weights are needed only where there is no
 """
 
 import logging
-import os
+from functools import partial
 from pathlib import Path
 
 from transformer_mt import files, run_layout
@@ -27,22 +27,24 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     links, as in the Hugging Face cache, in our cache. Another model has another name.
     """
     name = f"{compute_type}-{files.cache_key(_VERSION, model.checksum)}"
-    entry = model.path / run_layout.CTRANSLATE2 / name
+    parents = [model.path, files.cache_path(TrainJob.cache_dir)]
     is_linked = (model.path / run_layout.WEIGHTS).is_symlink()
-    if not entry.exists() and (is_linked or not os.access(model.path, os.W_OK)):
-        entry = files.cache_path(TrainJob.cache_dir) / "ctranslate2" / name
+    for parent in parents[is_linked:]:
+        entry = parent / run_layout.CTRANSLATE2 / name
+        try:
+            files.build_once(entry, partial(_convert, model, compute_type, entry))
+        except CacheError as error:
+            problem = error
+        else:
+            return entry
+    raise UnavailableError(f"{problem}; or set engine=torch") from problem
 
-    def convert(folder: Path) -> None:
-        from transformer_mt.decode.engines.ctranslate2_conversion import save  # PyTorch
 
-        log.warning("converting the model for CTranslate2: %s", entry)
-        save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
+def _convert(model: ModelFolder, compute_type: str, entry: Path, folder: Path) -> None:
+    from transformer_mt.decode.engines.ctranslate2_conversion import save  # loads PyTorch
 
-    try:
-        files.build_once(entry, convert)
-    except CacheError as error:
-        raise UnavailableError(f"{error}; or set engine=torch") from error
-    return entry
+    log.warning("converting the model for CTranslate2: %s", entry)
+    save(folder, model.load_model(), model.tokenizer, model.path, compute_type)
 
 
 def build(request: EngineRequest) -> CTranslate2Engine:
