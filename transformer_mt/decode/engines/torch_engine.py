@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transformer_mt.batch import Packed
 from transformer_mt.config import DecodeConfig
+from transformer_mt.config.checks import require
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.decode.engine import (
     BATCH_TOKENS,
@@ -81,11 +82,16 @@ class TorchEngine(Engine):
             weights must not change afterwards.
         config: Search settings.
         compute_type: Data type of the computation: ``float32``, ``bfloat16`` or ``float16``.
+
+    Raises:
+        InputError: The vocabulary is too small for the beam.
     """
 
     def __init__(
         self, models: Sequence[Transformer], config: DecodeConfig, compute_type: str = "float32"
     ):
+        beams, pieces = config.beam_size, models[0].vocab_size
+        require(2 * beams <= pieces, f"beam_size={beams} is more than half of {pieces} pieces")
         self.name, self.compute_type = "torch", compute_type
         self.max_tokens = min([max_tokens(each.config) for each in models])
         self.device = models[0].embedding.weight.device

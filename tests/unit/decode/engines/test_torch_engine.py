@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.errors import input_error
 from support.models import make_translator, random_lines, random_model, uncached
 
 from transformer_mt.batch import Batch, Packed
 from transformer_mt.config import DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.decode.engine import length_penalty
-from transformer_mt.decode.engines.torch_engine import map_batches
+from transformer_mt.decode.engines.torch_engine import TorchEngine, map_batches
 from transformer_mt.errors import InputError
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.training.loss import smoothed_cross_entropy
@@ -131,3 +132,9 @@ def test_single_sentence_that_does_not_fit() -> None:
 
     with pytest.raises(InputError, match="a single sentence of 9 tokens"):
         map_batches(work, [9, 3, 3], 1000)
+
+
+def test_a_beam_of_more_than_half_the_vocabulary_is_rejected(models: list[Transformer]) -> None:
+    TorchEngine(models, DecodeConfig(beam_size=165))
+    with input_error("beam_size=166 is more than half of 330 pieces"):
+        TorchEngine(models, DecodeConfig(beam_size=166))
