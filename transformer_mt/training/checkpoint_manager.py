@@ -21,7 +21,7 @@ from transformer_mt.training.progress import TrainingState
 log = logging.getLogger(__name__)
 
 _MIN_KEPT = 2
-"""Checkpoints kept at least: if the latest is damaged, the one before it is used."""
+"""Regular checkpoints kept at least: if the latest is damaged, the one before it is used."""
 
 
 class CheckpointManager:
@@ -140,9 +140,9 @@ class CheckpointManager:
         self._prune(state["best_step"])
 
     def _prune(self, best_step: int) -> None:
-        """Deletes all but the averaged checkpoints, the latest ones, and the best."""
-        averaged = self._regular()[-self._config.average_checkpoints :]
-        kept_steps = {c.step for c in (*averaged, *self._checkpoints[-_MIN_KEPT:])} | {best_step}
+        """Deletes all but the latest checkpoint, the latest regular ones, and the best."""
+        regular = self._regular()[-max(_MIN_KEPT, self._config.average_checkpoints) :]
+        kept_steps = {c.step for c in (*regular, self._checkpoints[-1])} | {best_step}
         for checkpoint in self._checkpoints:
             if checkpoint.step not in kept_steps:
                 delete_folder(checkpoint.path)

@@ -75,8 +75,8 @@ STEPS = [10, 20, 25, 30, 40, 44]
     [
         ({"average_checkpoints": 3}, 0, [20, 30, 40, 44], np.mean([30, 40, 44])),
         ({"average_checkpoints": 9}, 0, [10, 20, 30, 40, 44], np.mean([10, 20, 30, 40, 44])),
-        ({"average_checkpoints": 1}, 10, [10, 40, 44], 44),
-        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 40, 44], 25),
+        ({"average_checkpoints": 1}, 10, [10, 30, 40, 44], 44),
+        ({"average_checkpoints": 1, "final": "best"}, 25, [25, 30, 40, 44], 25),
         ({"final": "best"}, 0, [10, 20, 30, 40, 44], 44),  # not validated yet
         # Checkpoints of the warm-up are not averaged.
         ({"warmup": 20}, 0, [10, 20, 30, 40, 44], np.mean([20, 30, 40, 44])),
