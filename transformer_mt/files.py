@@ -109,8 +109,8 @@ def build_once(entry: Path, build: Callable[[Path], None]) -> None:
                         build(unfinished)
     except OSError as error:
         raise CacheError(
-            f"cannot write the cache ({format_os_error(error)}): set cache_dir, or XDG_CACHE_HOME "
-            "(mtdata: MTDATA), to a writable folder with enough free space"
+            f"cannot write the cache ({format_os_error(error)}): set XDG_CACHE_HOME "
+            "(mt-train: or cache_dir; mtdata: MTDATA) to a writable folder with enough free space"
         ) from error
 
 

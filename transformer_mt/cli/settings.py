@@ -124,7 +124,7 @@ def _sections(
         (own if text or key not in search else inherited).append(setting)
     yield Section(title or prefix, meaning or _paragraph(kind.__doc__ or ""), own)
     if inherited:
-        yield Section("Decoding", "As in the model folder's config.yaml if null.", inherited)
+        yield Section("Decoding", "If null, as in the model folder's config.yaml.", inherited)
     for inner, key, text in nested:
         yield from _sections(inner, defaults, key, text)
 

@@ -218,6 +218,6 @@ def test_a_killed_preparation_starts_again_and_leaves_nothing(job: TrainJob) -> 
 
 
 def test_a_cache_that_cannot_be_written(job: TrainJob, tmp_path: Path) -> None:
-    message = r"cannot write the cache \(Not a directory: .*cache.*\): set cache_dir"
+    message = r"cannot write the cache \(Not a directory: .*cache.*\): set XDG_CACHE_HOME"
     with input_error(message):
         prepare(dataclasses.replace(job, cache_dir=str(tmp_path / "a.tsv" / "cache")))

@@ -27,9 +27,10 @@ def find_or_convert(model: ModelFolder, compute_type: str) -> Path:
     links, as in the Hugging Face cache, in our cache. Another model has another name.
     """
     name = f"{compute_type}-{files.cache_key(_VERSION, model.checksum)}"
-    parents = [model.path, files.cache_path(TrainJob.cache_dir)]
-    is_linked = (model.path / run_layout.WEIGHTS).is_symlink()
-    for parent in parents[is_linked:]:
+    parents = [files.cache_path(TrainJob.cache_dir)]
+    if not (model.path / run_layout.WEIGHTS).is_symlink():
+        parents.insert(0, model.path)
+    for parent in parents:
         entry = parent / run_layout.CTRANSLATE2 / name
         try:
             files.build_once(entry, partial(_convert, model, compute_type, entry))

@@ -90,8 +90,11 @@ class TorchEngine(Engine):
     def __init__(
         self, models: Sequence[Transformer], config: DecodeConfig, compute_type: str = "float32"
     ):
-        beams, pieces = config.beam_size, models[0].vocab_size
-        require(2 * beams <= pieces, f"beam_size={beams} is more than half of {pieces} pieces")
+        largest = models[0].vocab_size // 2
+        require(
+            config.beam_size <= largest,
+            f"beam_size={config.beam_size}: this vocabulary allows at most {largest}",
+        )
         self.name, self.compute_type = "torch", compute_type
         self.max_tokens = min([max_tokens(each.config) for each in models])
         self.device = models[0].embedding.weight.device

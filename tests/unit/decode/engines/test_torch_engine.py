@@ -136,5 +136,5 @@ def test_single_sentence_that_does_not_fit() -> None:
 
 def test_a_beam_of_more_than_half_the_vocabulary_is_rejected(models: list[Transformer]) -> None:
     TorchEngine(models, DecodeConfig(beam_size=165))
-    with input_error("beam_size=166 is more than half of 330 pieces"):
+    with input_error("beam_size=166: this vocabulary allows at most 165"):
         TorchEngine(models, DecodeConfig(beam_size=166))
