@@ -34,7 +34,24 @@ def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) 
     lengths = torch.tensor([len(pair) for pair in pairs])
     pair = torch.arange(len(pairs)).repeat_interleave(lengths)
     piece = torch.from_numpy(np.concatenate(pairs))
-    bags = _counts(pair, piece, (len(pairs), num_ids))
+    # Without a choice torch warns; 2.11 does even if the functions below are told.
+    with torch.sparse.check_sparse_tensor_invariants(False):
+        matrix = _contexts(pair, piece, num_ids)
+    u, s, _ = torch.svd_lowrank(matrix, min(size, num_ids), niter=4)
+    known = torch.bincount(piece, minlength=num_ids) > 0
+    vectors = torch.nn.functional.normalize(u * s.sqrt()) * known[:, None]
+    return vectors @ torch.nn.init.orthogonal_(torch.empty(len(s), size))
+
+
+def _contexts(pair: Tensor, piece: Tensor, num_ids: int) -> Tensor:
+    """[num_ids, 3 · num_ids] sparse: what describes each piece (see ``embeddings``), weighted.
+
+    Args:
+        pair: The number of the pair of each piece of the text, ascending.
+        piece: The id of each piece of the text.
+        num_ids: Number of pieces of the vocabulary.
+    """
+    bags = _counts(pair, piece, (int(pair[-1]) + 1, num_ids))
     bags.values().fill_(1)  # a piece counts once in a pair
     with warnings.catch_warnings(category=UserWarning, action="ignore"):  # CSR tensors are in beta
         together = torch.sparse.mm(bags.t(), bags).coalesce()
@@ -44,20 +61,14 @@ def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) 
     right = torch.cat([piece[k:][mask] for k, mask in zip(distances, inside, strict=True)])
     following = _counts(left, right, (num_ids, num_ids))
     neighbours = [_ppmi(counts) * _NEIGHBOURS for counts in (following, following.t().coalesce())]
-    matrix = torch.cat([_ppmi(together), *neighbours], 1)
-    u, s, _ = torch.svd_lowrank(matrix, min(size, num_ids), niter=4)
-    known = torch.bincount(piece, minlength=num_ids) > 0
-    vectors = torch.nn.functional.normalize(u * s.sqrt()) * known[:, None]
-    return vectors @ torch.nn.init.orthogonal_(torch.empty(len(s), size))
+    return torch.cat([_ppmi(together), *neighbours], 1)
 
 
 def _counts(rows: Tensor, columns: Tensor, shape: tuple[int, int]) -> Tensor:
     """How often each row and column occur together, as a sparse matrix."""
     places, numbers = (rows * shape[1] + columns).unique(return_counts=True)
     indices = torch.stack((places // shape[1], places % shape[1]))
-    return torch.sparse_coo_tensor(
-        indices, numbers.float(), shape, is_coalesced=True, check_invariants=False
-    )
+    return torch.sparse_coo_tensor(indices, numbers.float(), shape, is_coalesced=True)
 
 
 def _ppmi(counts: Tensor) -> Tensor:
@@ -66,6 +77,4 @@ def _ppmi(counts: Tensor) -> Tensor:
     rows, columns = (torch.bincount(ids, counts.values(), len(counts)) for ids in (i, j))
     expected = rows[i] * columns[j] ** _SMOOTHING / (columns**_SMOOTHING).sum()
     values = (counts.values() / expected).log().clamp(min=0)
-    return torch.sparse_coo_tensor(
-        counts.indices(), values, counts.shape, is_coalesced=True, check_invariants=False
-    )
+    return torch.sparse_coo_tensor(counts.indices(), values, counts.shape, is_coalesced=True)
