@@ -65,6 +65,8 @@ class Tokenizer:
         """Number of pieces, special symbols included."""
         self.is_joint = self.tgt.vocabulary == pieces
         """Whether both languages have the same ids."""
+        self._has_accents = re.search("[\u0300-\u036f]", "".join(pieces)) is not None
+        """Whether the vocabulary has accents as characters of their own (combining marks)."""
         self.tags = {
             piece: i
             for i, piece in enumerate(pieces)
@@ -118,11 +120,6 @@ class Tokenizer:
         known, marks = set(self.vocabulary), [*_MARKS, *ASCII]
         unknown = [c for c in marks if c not in known and c in self._sp.normalize(f"a{c}a")]
         return re.compile(f"[{re.escape(''.join(unknown))}]") if unknown else None
-
-    @cached_property
-    def _has_accents(self) -> bool:
-        """Whether the vocabulary has accents as characters of their own (combining marks)."""
-        return any("\u0300" <= c <= "\u036f" for c in "".join(self.vocabulary))
 
     def without_unknown_marks(self, line: str) -> str:
         """A source text without marks that the vocabulary lacks, which would change the translation
