@@ -163,7 +163,7 @@ def ctranslate2_alone(compute_type: str, folder: Path, beam_size: int, singly: b
     import ctranslate2
 
     request = EngineRequest(TranslateJob(model=str(folder), device="cpu"))
-    tokenizer, normalizer = request.tokenizer, Normalizer.of(request.trained.data)
+    tokenizer, normalizer = request.tokenizer, Normalizer(request.trained.data)
     cores = torch.get_num_threads()
     engine = ctranslate2.Translator(
         str(find_or_convert(request.folder, compute_type)),

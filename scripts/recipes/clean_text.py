@@ -35,7 +35,7 @@ from transformer_mt.data.subwords.tokenizer import (
     one_line,
     vocabulary_files,
 )
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.data.text.tags import add_tag
 from transformer_mt.jobs.line_processor import check_output
@@ -93,13 +93,12 @@ class CleanLines(CleanPairs):
         """The lines that pass the filters of one side, as both sides of a pair."""
         source, kept = self.data.train[chunk.source], list[KeptPair]()
         languages, cleaning = self.data.languages(source), self.data.cleaning
-        normalizer = Normalizer(self.data.normalization, *languages)
         tests = [
             (f.name, f.side(cleaning, languages[1])) for f in active_filters(cleaning) if f.side
         ]
         tests.append((SET_ASIDE, lambda text: overlaps([text], self.held_out)))
         for row, line in enumerate(chunk.pairs, chunk.first_row):
-            text = normalizer.tgt(line.tgt)
+            text = normalize(line.tgt, self.data.normalization, languages[1])
             pair, ids = Pair(text, text), list[int]()
             reason = next((name for name, drops in tests if drops(text)), None)
             if reason is None:

@@ -38,7 +38,7 @@ def shortlist() -> None:
     options = parser.parse_args()
     folder = model_folder.ModelFolder(options.model)
     tokenizer, trained = folder.tokenizer, folder.trained
-    normalizer = Normalizer.of(trained.data)
+    normalizer = Normalizer(trained.data)
     lines = islice(read_lines(options.pairs), options.lines)
     pairs = [encode(tokenizer, normalizer, line) for line in lines]
     if not pairs:

@@ -51,7 +51,7 @@ def report() -> None:
     job = model_folder.read_config(options.run, TrainJob)
     data = with_written_sets(job.data, options.run)
     pairs = list(read_pairs(data.test or data.valid, *data.languages()))
-    normalizer = Normalizer.of(data)
+    normalizer = Normalizer(data)
     sources = [normalizer.src(pair.src) for pair in pairs]
     references = [[pair.tgt for pair in pairs]]
     metrics = {name: make_metric(name, data.tgt_lang) for name in ("bleu", "chrf")}

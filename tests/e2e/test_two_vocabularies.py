@@ -11,7 +11,7 @@ from support.model_folders import load_folder
 from support.training_runs import arguments, write_corpus
 
 from transformer_mt import Translator, compose, export, model_folder, train
-from transformer_mt.config import ExportJob, TrainJob
+from transformer_mt.config import DataConfig, ExportJob, TrainJob
 from transformer_mt.data.subwords.tokenizer import EOS
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.errors import InputError
@@ -118,7 +118,9 @@ def test_fine_tuning_a_marian_model(corpus: Path, caplog: pytest.LogCaptureFixtu
     assert model.vocab_size == size + 1
     assert model.output_bias is not None
     assert bool((model.output_bias[[0, 2]] < -90).all())
-    ids = tokenizer.encode_source(">>el<< a b", Normalizer("none", "en", "el"))
+    ids = tokenizer.encode_source(
+        ">>el<< a b", Normalizer(DataConfig(src_lang="en", tgt_lang="el"))
+    )
     assert tokenizer.pieces(ids)[0] == ">>el<<"
     assert EOS not in ids
     output = corpus / "exported"

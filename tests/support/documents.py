@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
-from transformer_mt.config import TranslateJob
+from transformer_mt.config import DataConfig, TranslateJob
 from transformer_mt.contrib.documents.document import MarkupDocument
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
@@ -34,7 +34,7 @@ class Capitals:
 
     def __init__(self, *, reverse: bool = False) -> None:
         self.tokenizer = cast(Tokenizer, self._Vocabulary())
-        self.normalizer = Normalizer("none", "en", "de")
+        self.normalizer = Normalizer(DataConfig(src_lang="en", tgt_lang="de"))
         self._step = -1 if reverse else 1
 
     def with_tag(self, lines: Sequence[str], tag: str | None) -> list[str]:

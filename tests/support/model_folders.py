@@ -87,7 +87,7 @@ def open_translator(folder: Path, *others: Path, **settings: Any) -> Translator:
     network, tokenizer, job = load_folder(folder)
     ensemble = [ModelFolder(other).load_model() for other in others]
     decode = replace(job.decode.for_job(), **settings)
-    return make_translator(network, tokenizer, decode, Normalizer.of(job.data), ensemble)
+    return make_translator(network, tokenizer, decode, Normalizer(job.data), ensemble)
 
 
 def translate_lines(model: Path, lines: list[str], **settings: Any) -> list[str]:

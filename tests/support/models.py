@@ -10,7 +10,7 @@ import torch
 from support.search_tables import LogProbs, Prefix
 from support.tokenizers import small_tokenizer
 from transformer_mt.batch import Packed
-from transformer_mt.config import ModelConfig, SearchConfig
+from transformer_mt.config import DataConfig, ModelConfig, SearchConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -19,7 +19,7 @@ from transformer_mt.model.transformer import Transformer
 
 WORDS = ["the", "a", "dog", "fox", "barn", "house", "jumps", "sleeps", "over", "under", "lazily"]
 WORDS += ["quick", "brown", "red", "Übermut", "3,5"]
-PLAIN = Normalizer("none", "en", "de")
+PLAIN = Normalizer(DataConfig(src_lang="en", tgt_lang="de"))
 
 
 def random_lines(number: int, longest: int, seed: int = 1) -> list[str]:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from omegaconf import MISSING
@@ -147,7 +148,7 @@ class DataConfig(Checked):
         """Whether all training sources have tags, so that each line to translate needs one."""
         return all(source.tag for source in self.train)
 
-    @property
+    @cached_property
     def tags(self) -> dict[str, tuple[str, str]]:
         """All tags with the languages of their first source, the model's own direction first."""
         tags: dict[str, tuple[str, str]] = {}

@@ -81,7 +81,7 @@ def choose(data: DataConfig, candidates: Sets, tokenizer: Tokenizer) -> Sets:
 
     No two of them share a side.
     """
-    normalizer, taken = Normalizer.of(data), set[int]()
+    normalizer, taken = Normalizer(data), set[int]()
     chosen: dict[str, list[Pair]] = {}
     for part, size in sizes(data).items():
         chosen[part] = []
@@ -109,7 +109,7 @@ def side_hashes(pairs: Iterable[Pair], data: DataConfig, tags: Collection[str]) 
 
     Text without letters or digits has none.
     """
-    normalizer, folded = Normalizer.of(data), set[str]()
+    normalizer, folded = Normalizer(data), set[str]()
     for pair in pairs:
         tag, src = split_tag(pair.src, tags)
         folded |= {fold(normalizer.src(src, tag)), fold(normalizer.tgt(pair.tgt, tag))}

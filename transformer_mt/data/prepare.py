@@ -118,7 +118,7 @@ def prepare(job: TrainJob) -> Prepared:
     corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
     train = Corpus.load(corpus)
     src, tgt = list[list[int]](), list[list[int]]()
-    for source, target in tokenizer.encode_pairs(sets["valid"], Normalizer.of(data)):
+    for source, target in tokenizer.encode_pairs(sets["valid"], Normalizer(data)):
         src.append([*source, EOS])
         tgt.append([*target, EOS])
     return Prepared(

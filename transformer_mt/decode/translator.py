@@ -122,7 +122,7 @@ class Translator:
         return cls(
             open_engine(request),
             request.tokenizer,
-            Normalizer.of(request.trained.data),
+            Normalizer(request.trained.data),
             request.config,
         )
 
@@ -137,7 +137,7 @@ class Translator:
         compute_type = torch_compute_type("auto", str(model.embedding.weight.device))
         config = job.decode.for_job()
         engine = TorchEngine([model], config, compute_type)
-        return cls(engine, tokenizer, Normalizer.of(job.data), config)
+        return cls(engine, tokenizer, Normalizer(job.data), config)
 
     def translate(self, lines: Sequence[str], tag: str | None = None) -> list[str]:
         """The best translation of each line; an empty or blank line gives an empty one.

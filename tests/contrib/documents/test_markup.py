@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from support.documents import Capitals
 from support.tokenizers import options_of_others, small_tokenizer
 
+from transformer_mt.config import DataConfig
 from transformer_mt.contrib.documents.markup import MarkupTranslator, extract_markup
 from transformer_mt.contrib.documents.tag_placement import restore_markup
 from transformer_mt.data.text.normalization import Normalizer
@@ -116,7 +117,7 @@ def test_no_break_spaces_stay_within_text_and_are_plain_beside_tags(space: str) 
 
 
 def test_normalised_text_and_untouched_markup() -> None:
-    normalize = Normalizer("standard", "en", "de").src
+    normalize = Normalizer(DataConfig(src_lang="en", tgt_lang="de", normalization="standard")).src
     source = extract_markup("“So” — <a t='“'>so</a>", normalize, NUMBERS)
     assert source.text == '"So" - so'
     links = [(i, i) for i in range(3)]

@@ -85,7 +85,7 @@ def test_training_reads_sources_as_translation_does(tmp_path: Path) -> None:
     job = prepare_job(tmp_path, [write_pairs(tmp_path / "a.tsv", pairs)], 290)
     job = changed(job, "tokenizer", path=str(tmp_path / "given.model"))
     train = prepare(job).train.sample
-    expected = [tokenizer.encode_source(src, Normalizer.of(job.data)) for src, _ in pairs]
+    expected = [tokenizer.encode_source(src, Normalizer(job.data)) for src, _ in pairs]
     assert [[*ids, EOS] for ids in expected] == rows(train.src)
     assert rows(train.src)[0] == [*tokenizer.encode(f"{random_lines()[0]} ab"), EOS]
     assert list(map(tokenizer.decode, rows(train.tgt))) == [tgt for _, tgt in pairs]

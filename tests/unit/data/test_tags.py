@@ -27,7 +27,7 @@ from transformer_mt.data.text.sources import fingerprint, read_pairs
 from transformer_mt.data.text.tags import check_tag
 from transformer_mt.protocols import Pair
 
-PLAIN = Normalizer("none", "en", "de")
+PLAIN = Normalizer(DataConfig(src_lang="en", tgt_lang="de"))
 
 
 @pytest.fixture
@@ -177,5 +177,5 @@ def test_languages_of_a_source() -> None:
     pair = next(read_pairs([SourceConfig(sample="test")], **languages))
     assert next(read_pairs(data.train, **languages)) == Pair(f"<2en> {pair.tgt}", pair.src)
     assert data.tags == {"<2en>": ("de", "en")}
-    normalizer = Normalizer.of(data)
+    normalizer = Normalizer(data)
     assert (normalizer.languages("<2en>")[0], normalizer.languages()[0]) == ("de", "en")

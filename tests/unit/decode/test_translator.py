@@ -23,7 +23,7 @@ from support.models import (
 from support.search_tables import reference_search
 from support.tokenizers import options_of_others
 
-from transformer_mt.config import DecodeConfig, SearchConfig, TranslateJob
+from transformer_mt.config import DataConfig, DecodeConfig, SearchConfig, TranslateJob
 from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import torch_engine
@@ -51,7 +51,8 @@ def test_lines_are_normalised_as_in_training(tokenizer: Tokenizer, name: str) ->
     raw, read = lines[name]
     config = DecodeConfig(max_extra_tokens=6)
     model = random_model()
-    normalizing = make_translator(model, tokenizer, config, Normalizer(name, "en", "de"))
+    data = DataConfig(src_lang="en", tgt_lang="de", normalization=name)
+    normalizing = make_translator(model, tokenizer, config, Normalizer(data))
     plain = make_translator(model, tokenizer, config)
     found = normalizing.translate_nbest([raw], 3)  # with their scores
     assert found == plain.translate_nbest([read], 3)

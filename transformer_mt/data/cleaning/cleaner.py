@@ -19,7 +19,7 @@ from transformer_mt.data.cleaning.filters import (
     active_filters,
     overlaps,
 )
-from transformer_mt.data.text.normalization import Normalizer
+from transformer_mt.data.text.normalization import normalize
 from transformer_mt.data.text.tags import split_tag
 from transformer_mt.errors import printable
 from transformer_mt.protocols import Pair, PairNoise
@@ -70,8 +70,8 @@ class Cleaner:
         held_out: Container[int] = frozenset(),
     ):
         config = data.cleaning
-        src_lang, tgt_lang = languages or data.languages()
-        self._normalizer = Normalizer(data.normalization, src_lang, tgt_lang)
+        self._normalization, self._languages = data.normalization, languages or data.languages()
+        src_lang, tgt_lang = self._languages
         self._tags = tags
         noise = PAIR_NOISE.get(data.augment)
         self.noise: PairNoise | None = resolve_name(noise) if noise else None
@@ -104,7 +104,8 @@ class Cleaner:
         return None if noisy == pair.line else self._normalize(noisy)
 
     def _normalize(self, pair: Pair) -> Pair:
-        return Pair(self._normalizer.src(pair.src), self._normalizer.tgt(pair.tgt))
+        name, (src_lang, tgt_lang) = self._normalization, self._languages
+        return Pair(normalize(pair.src, name, src_lang), normalize(pair.tgt, name, tgt_lang))
 
 
 def check_lengths(

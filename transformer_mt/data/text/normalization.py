@@ -11,8 +11,8 @@ characters. ``standard`` does not use sacremoses' MosesPunctNormalizer, which re
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 from transformer_mt.config import DataConfig
@@ -48,30 +48,21 @@ _PLAIN = re.compile("[!-%'-_a-~À-ÖØ-öø-ſ]+(?: [!-%'-_a-~À-ÖØ-öø-ſ]+)
 
 @dataclass(frozen=True)
 class Normalizer:
-    """Normalisation (``data.normalization``) for a language pair."""
+    """Normalisation (``data.normalization``) of lines in the languages of their tags."""
 
-    name: str
-    src_lang: str
-    tgt_lang: str
-    tags: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Source and target language of lines with a tag."""
-
-    @classmethod
-    def of(cls, data: DataConfig) -> "Normalizer":
-        """The normalizer that a configuration names."""
-        return cls(data.normalization, data.src_lang, data.tgt_lang, data.tags)
+    data: DataConfig
 
     def languages(self, tag: str = "") -> tuple[str, str]:
         """Source and target language of lines with a tag, or with "" for none."""
-        return self.tags.get(tag, (self.src_lang, self.tgt_lang))
+        return self.data.tags.get(tag) or self.data.languages()
 
     def src(self, line: str, tag: str = "") -> str:
         """Normalises a source line, which is given without its tag."""
-        return normalize(line, self.name, self.languages(tag)[0])
+        return normalize(line, self.data.normalization, self.languages(tag)[0])
 
     def tgt(self, line: str, tag: str = "") -> str:
         """Normalises a target line; the tag is that of its source."""
-        return normalize(line, self.name, self.languages(tag)[1])
+        return normalize(line, self.data.normalization, self.languages(tag)[1])
 
 
 def normalize(text: str, name: str, lang: str) -> str:

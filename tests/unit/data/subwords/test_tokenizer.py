@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.errors import input_error
 from support.tokenizers import random_lines, small_tokenizer
 
+from transformer_mt.config import DataConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, PAD, UNK, Tokenizer
 from transformer_mt.data.text.lines import is_blank
 from transformer_mt.data.text.normalization import Normalizer
@@ -58,7 +59,7 @@ def test_characters_beyond_the_coverage_are_bytes(tmp_path: Path) -> None:
         assert tokenizer.pieces(tokenizer.encode("Ω"))[1:] == expected
 
 
-PLAIN = Normalizer("none", "en", "de")
+PLAIN = Normalizer(DataConfig(src_lang="en", tgt_lang="de"))
 MARKS = [c for c in map(chr, range(33, 0xFF00)) if category(c) in ("Cf", "Zs") and is_blank(c)]
 
 

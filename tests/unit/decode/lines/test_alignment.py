@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.models import WORDS, make_translator, random_lines, random_model, tiny_config
 
-from transformer_mt.config import DecodeConfig
+from transformer_mt.config import DataConfig, DecodeConfig
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -47,8 +47,9 @@ def test_alignment_is_the_attention_of_the_last_layer_but_one(layers: int, chose
 
 def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
     config = DecodeConfig(beam_size=2, max_extra_tokens=3, max_source_tokens=25)
-    normalizer = Normalizer("standard", "en", "de")  # which makes five words of a—b—c
-    translator = make_translator(random_model(), tokenizer, config, normalizer)
+    data = DataConfig(src_lang="en", tgt_lang="de", normalization="standard")
+    # Which makes five words of a—b—c.
+    translator = make_translator(random_model(), tokenizer, config, Normalizer(data))
     lines = [*random_lines(8, 6), "the " + "x" * 9 + " dog", " ".join(WORDS * 2), "a—b—c", ""]
     found = translator.translate_nbest(lines, 2, align=True)
     assert translator.cut_lines == 1
@@ -65,10 +66,10 @@ def test_every_word_of_a_translation_is_linked(tokenizer: Tokenizer) -> None:
 def test_a_language_without_spaces_has_none_between_parts(tokenizer: Tokenizer) -> None:
     config = DecodeConfig(max_extra_tokens=3, max_source_tokens=25)
     german, chinese = (
-        make_translator(
-            random_model(), tokenizer, config, Normalizer("none", "en", language)
-        ).translate_nbest([" ".join(WORDS * 2)], 1)[0][0]
-        for language in ("de", "zh")
+        make_translator(random_model(), tokenizer, config, Normalizer(data)).translate_nbest(
+            [" ".join(WORDS * 2)], 1
+        )[0][0]
+        for data in (DataConfig(src_lang="en", tgt_lang=language) for language in ("de", "zh"))
     )
     parts = german.pieces.count("</s>")
     assert german.text.count(" ") - chinese.text.count(" ") == parts - 1 > 0
