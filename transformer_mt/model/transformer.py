@@ -41,9 +41,6 @@ class Transformer(nn.Module):
         src_vocab_size: Number of pieces of the source.
     """
 
-    packed_output: PackedLinear | None = None
-    """The output layer of ``for_inference`` on a CPU."""
-
     def __init__(self, config: ModelConfig, vocab_size: int, src_vocab_size: int | None = None):
         super().__init__()
         self.config, self.vocab_size = config, vocab_size
@@ -60,6 +57,8 @@ class Transformer(nn.Module):
                 nn.init.normal_(self.untied_output, std=config.d_model**-0.5)
         self.src_vocab_size = len(self.source_embedding.weight)
         self.output_bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
+        self.packed_output: PackedLinear | None = None
+        """The output layer of ``for_inference`` on a CPU."""
         self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.source_projection = CrossKVProjection(config)
@@ -266,7 +265,8 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
 
     Args:
         model: In ``eval`` mode. Do not change its weights afterwards: the copy may share them.
-        dtype: Type of all computation on a GPU; on a CPU, of large matrix products.
+        dtype: Type of all computation on a GPU; on a CPU, of large matrix products. Logits are in
+            fp32.
     """
     if model.embedding.weight.device.type != "cpu":
         if model.embedding.weight.dtype == dtype:
@@ -280,5 +280,6 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear):
                 setattr(parent, name, PackedLinear(child.weight, child.bias, dtype))
-    packed.packed_output = PackedLinear(packed.output_weight, packed.output_bias, dtype)
+    output = packed.output_weight, packed.output_bias
+    packed.packed_output = PackedLinear(*output, torch.float32)  # as on a GPU, see ``logits``
     return packed

@@ -51,7 +51,9 @@ def test_decoding_steps_give_the_same_logits(config: dict[str, Any]) -> None:
     model = transformer(**config)
     before = {name: p.clone() for name, p in model.named_parameters()}
     expected = steps(model)
-    torch.testing.assert_close(steps(for_inference(model)), expected)
+    ready = for_inference(model)
+    assert isinstance(ready.packed_output, products.PackedLinear)
+    torch.testing.assert_close(steps(ready), expected)
     rounded = steps(for_inference(model, torch.bfloat16))
     assert not torch.equal(rounded, expected)
     assert (rounded - expected).abs().max() < 0.05 * expected.abs().max()
