@@ -66,8 +66,7 @@ class Trainer:
     """
 
     def __init__(self, job: TrainJob, data: Prepared, validator: Validator, world: World):
-        self._job, self._validator, self._world = job, validator, world
-        self._valid = data.valid_store
+        self._job, self._data, self._validator, self._world = job, data, validator, world
         self._run_dir, config, device = Path(job.run_dir), job.train, world.device
         self._schedule: Schedule = resolve_name(SCHEDULES[job.schedule.name])
         self._lr = 0.0  # of the latest update
@@ -91,7 +90,7 @@ class Trainer:
         if shape := self.batches.buffer_shape:
             # Once: a table of positions of another size would recompile the step.
             translation = job.decode.max_source_tokens + job.decode.max_extra_tokens + 1
-            longest = max(shape.max_length, self._valid.max_length, translation)
+            longest = max(shape.max_length, data.valid_store.max_length, translation)
             for embedding in {self.model.source_embedding, self.model.embedding}:
                 embedding.reserve(longest)
         self._train_step = TrainStep(
@@ -289,7 +288,7 @@ class Trainer:
             loss = LossModule(self.model, self._job.train.label_smoothing, self.precision)
             # Batches of about the size of those in training.
             max_tokens = min(self._max_tokens, self._job.train.batch_tokens // self._world.size)
-            losses = validation_loss(loss, self._valid, max_tokens, self._world)
+            losses = validation_loss(loss, self._data.valid_store, max_tokens, self._world)
             if not math.isfinite(losses["loss"]):
                 what = f"the validation loss is not finite after update {self.state.step:,}"
                 raise InputError(f"{what}: {_ADVICE}")
