@@ -216,8 +216,8 @@ def _log_start(
 ) -> None:
     """Logs the sizes of model and run, and what training starts from."""
     batches, max_steps = trainer.batches, job.train.max_steps
-    sizes = data.train.source_sizes.sum(axis=0)
-    pairs, phrases = (int(part.sum()) for part in np.split(sizes, [len(job.data.train)]))
+    sizes, own = data.train.source_sizes, len(job.data.train)
+    pairs, phrases = sizes[:, :own].sum(), sizes[:, own:].sum()
     layers = f"{job.model.num_encoder_layers} + {job.model.num_decoder_layers} layers"
     text = "model: %s parameters, %s, d_model %d, vocabulary %s"
     log.info(text, f"{parameters:,}", layers, job.model.d_model, f"{trainer.model.vocab_size:,}")
