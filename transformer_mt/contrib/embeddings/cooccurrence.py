@@ -34,7 +34,7 @@ def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) 
     lengths = torch.tensor([len(pair) for pair in pairs])
     pair = torch.arange(len(pairs)).repeat_interleave(lengths)
     piece = torch.from_numpy(np.concatenate(pairs))
-    # Without a choice torch warns; 2.11 does even if the functions below are told.
+    # Chosen here: otherwise torch warns that it checks nothing (2.11 even if an argument says so).
     with torch.sparse.check_sparse_tensor_invariants(False):
         matrix = _contexts(pair, piece, num_ids)
     u, s, _ = torch.svd_lowrank(matrix, min(size, num_ids), niter=4)
@@ -44,13 +44,7 @@ def embeddings(pairs: Sequence[npt.NDArray[np.int64]], num_ids: int, size: int) 
 
 
 def _contexts(pair: Tensor, piece: Tensor, num_ids: int) -> Tensor:
-    """[num_ids, 3 · num_ids] sparse: what describes each piece (see ``embeddings``), weighted.
-
-    Args:
-        pair: The number of the pair of each piece of the text, ascending.
-        piece: The id of each piece of the text.
-        num_ids: Number of pieces of the vocabulary.
-    """
+    """[num_ids, 3 · num_ids] sparse: what describes each piece (see ``embeddings``), weighted."""
     bags = _counts(pair, piece, (int(pair[-1]) + 1, num_ids))
     bags.values().fill_(1)  # a piece counts once in a pair
     with warnings.catch_warnings(category=UserWarning, action="ignore"):  # CSR tensors are in beta
