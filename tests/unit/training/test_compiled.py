@@ -72,7 +72,7 @@ def test_100_updates_compile_once_and_equal_the_eager_step() -> None:
 
 
 def test_dropout_depends_on_the_seed_of_each_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The seed is set outside the graph, so that any backend shows it; this one takes no time.
+    # The seed is set outside the graph, so any backend will do, and this one compiles no C++.
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     plan = BatchPlan(STORE, 100, 1)
