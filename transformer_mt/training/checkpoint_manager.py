@@ -90,14 +90,10 @@ class CheckpointManager:
         self._pending = self._thread.submit(self._save, asdict(state), ckpt.snapshot(live))
 
     def record_validation(self, state: TrainingState) -> None:
-        """Stores the state after the validation of the latest checkpoint in it.
-
-        First it prunes: a run may have been killed after saving and before pruning.
-        """
+        """Stores the state after the validation of the latest checkpoint in it."""
         if not self._world.is_main:
             return
         self.wait()
-        self._prune(state.best_step)
         self._checkpoints[-1] = ckpt.update_state(self._checkpoints[-1], asdict(state))
         if self._config.final == "best" and state.best_step == state.step:
             self._write_model(state.best_step)
