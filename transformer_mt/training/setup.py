@@ -31,7 +31,7 @@ sides together, have as many, and 40,000 of 50."""
 
 
 def initial_model(
-    job: TrainJob, tokenizer: Tokenizer, pairs: TokenStore, device: torch.device, *, resuming: bool
+    job: TrainJob, tokenizer: Tokenizer, pairs: TokenStore, device: torch.device, *, replaced: bool
 ) -> Transformer:
     """A new model, with random weights or those of ``train.init_from``.
 
@@ -40,11 +40,12 @@ def initial_model(
         tokenizer: The vocabulary.
         pairs: Training pairs, for ``train.initial_embeddings``.
         device: Device of the model.
-        resuming: A checkpoint will replace all weights, so they can be random.
+        replaced: Those of a checkpoint or of the main rank will replace all weights, so they can be
+            random.
     """
     torch.manual_seed(job.train.seed)
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)
-    if resuming:
+    if replaced:
         return model
     if job.train.init_from is not None:
         folder = ModelFolder(job.train.init_from, cache_dir=job.cache_dir)

@@ -76,8 +76,9 @@ class Trainer:
         self._accounted = 0.0  # when ``state.seconds`` was updated
 
         self.checkpoints = CheckpointManager(job, world)
+        replaced = self.checkpoints.is_resuming or not world.is_main
         self.model = initial_model(
-            job, data.tokenizer, data.train.sample, device, resuming=self.checkpoints.is_resuming
+            job, data.tokenizer, data.train.sample, device, replaced=replaced
         )
         self.precision, compiled = agreed_precision(job, world)
         max_tokens = config.max_tokens_per_device or default_max_tokens(

@@ -3,18 +3,21 @@
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 from support.model_folders import load_folder, write_model
-from support.models import make_tokenizer, tiny_config
+from support.models import tiny_config
 from support.sample import sample_pairs
 from support.stores import store_of
 
 from transformer_mt.config import TrainConfig, TrainJob
 from transformer_mt.contrib.embeddings.cooccurrence import embeddings
+from transformer_mt.training import setup
 from transformer_mt.training.setup import initial_model
 
 PAIRS = store_of([([4, 5, 3], [6, 7, 3]), ([4, 3], [6, 3]), ([8, 3], [9, 7, 3])])
@@ -59,32 +62,38 @@ def test_translations_are_near() -> None:
     for english, german in (("book", "Buch"), ("garden", "Garten"), ("yesterday", "gestern")):
         nearest = (result @ result[ids[english]]).topk(4).indices.tolist()
         assert german in [words[i] for i in nearest]
+    share = result.square().mean(0)  # rotated: no dimension has a large part of the length
+    assert share.max() < 3 * share.mean()
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"joint": False, "tied_embeddings": "decoder"}, {"tied_embeddings": "none"}]
+    ("tied", "is_joint"), [("all", True), ("none", True), ("decoder", False), ("none", False)]
 )
-def test_pieces_of_the_training_pairs_get_them(tmp_path: Path, settings: dict[str, object]) -> None:
-    joint = {"joint": settings.pop("joint")} if "joint" in settings else {}
-    tokenizer = make_tokenizer(tmp_path, **joint)
-    config = tiny_config(**settings)
-    random, computed, resumed = (
+def test_pieces_of_the_training_pairs_get_them(tied: str, is_joint: bool) -> None:
+    sizes = (20, 20) if is_joint else (12, 20)
+    tokenizer: Any = SimpleNamespace(
+        is_joint=is_joint, vocab_size=sizes[0], tgt=SimpleNamespace(vocab_size=sizes[1])
+    )
+    random, computed, replaced = (
         initial_model(
-            TrainJob(model=config, train=TrainConfig(initial_embeddings=kind)),
+            TrainJob(
+                model=tiny_config(tied_embeddings=tied),
+                train=TrainConfig(initial_embeddings=kind),
+            ),
             *(tokenizer, PAIRS, torch.device("cpu")),
-            resuming=resuming,
+            replaced=replaced,
         )
-        for kind, resuming in (
+        for kind, replaced in (
             ("random", False),
             ("cooccurrence", False),
             ("cooccurrence", True),
         )
     )
     for name, weight in random.state_dict().items():
-        assert torch.equal(resumed.state_dict()[name], weight)
+        assert torch.equal(replaced.state_dict()[name], weight)
 
     source, target = {3, 4, 5, 8}, {3, 6, 7, 9}
-    if tokenizer.is_joint:
+    if is_joint:
         source = target = source | target
 
     def changed(table: str) -> set[int]:
@@ -107,12 +116,30 @@ def test_pieces_of_the_training_pairs_get_them(tmp_path: Path, settings: dict[st
         assert torch.equal(random.get_parameter(name), computed.get_parameter(name))
 
 
+def test_a_sample_of_a_large_corpus_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "_COOCCURRENCES", 60)  # squares of 6, 4 and 5 pieces are 77
+    sample = list[npt.NDArray[np.int64]]()
+
+    def vectors(pairs: list[npt.NDArray[np.int64]], num_ids: int, size: int) -> torch.Tensor:
+        sample.extend(pairs)
+        return torch.zeros(num_ids, size)
+
+    monkeypatch.setattr(setup, "resolve_name", lambda _: vectors)
+    tokenizer: Any = SimpleNamespace(
+        is_joint=True, vocab_size=20, tgt=SimpleNamespace(vocab_size=20)
+    )
+    train = TrainConfig(initial_embeddings="cooccurrence")
+    job = TrainJob(model=tiny_config(), train=train)
+    initial_model(job, tokenizer, PAIRS, torch.device("cpu"), replaced=False)
+    assert len(sample) == 2
+
+
 def test_a_model_that_is_fine_tuned_keeps_its_embeddings(tmp_path: Path) -> None:
     write_model(tmp_path / "model")
     model, tokenizer, job = load_folder(tmp_path / "model")
     train = TrainConfig(init_from=str(tmp_path / "model"), initial_embeddings="cooccurrence")
     tuned = initial_model(
-        replace(job, train=train), tokenizer, PAIRS, torch.device("cpu"), resuming=False
+        replace(job, train=train), tokenizer, PAIRS, torch.device("cpu"), replaced=False
     )
     for name, weight in model.state_dict().items():
         assert torch.equal(tuned.state_dict()[name], weight)
