@@ -103,7 +103,8 @@ class TrainConfig(Checked):
     device: str = one_of("auto", "cpu", "cuda")
     """Train on this kind of device; auto takes the GPU if there is one."""
     log_every: int = number(100, at_least=1)
-    """Write a log line every this many updates, and after the first."""
+    """Write a log line every this many updates, after the first, and before
+    each validation."""
     validate_every: int = number(1500, at_least=1)
     """Validate every this many updates. Each validation computes loss,
     perplexity, BLEU and chrF2 of the whole set, and saves a checkpoint."""

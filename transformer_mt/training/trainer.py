@@ -161,11 +161,11 @@ class Trainer:
             self._step(batches)
             is_stopped = signals.received is not None or self._world.is_orphaned
             stop_requested = self._world.any(is_stopped)
+            validates = criteria.needs_validation(state)
             is_due = state.step == 1 or state.step % self._job.train.log_every == 0
-            if is_due or criteria.stops(state):
+            if is_due or validates:
                 self._log()
                 self.checkpoints.check()
-            validates = criteria.needs_validation(state)
             previous, interval = interval, criteria.interval(state)  # of time in validations, too
             state.is_regular = interval > previous
             state.num_regular += state.is_regular
@@ -231,8 +231,6 @@ class Trainer:
                 f"row, which were skipped: {_ADVICE}"
             )
         self._sums.clear()
-        speed = self._targets, self._data_seconds
-        self._targets, self._data_seconds = 0, 0.0
         if skipped := int(sums["skipped"]):
             state.skipped += skipped
             self._monitor.note(f"  skipped {skipped} updates: the gradient was not finite")
@@ -245,7 +243,8 @@ class Trainer:
             "grad_norm": self._sums.grad_norm.item(),
             "skipped": state.skipped,
         }
-        self._monitor.log_training(state.step, values, *speed)
+        self._monitor.log_training(state.step, values, self._targets, self._data_seconds)
+        self._targets, self._data_seconds = 0, 0.0
 
     def _validate(self, signals: Signals) -> None:
         """Validates the weights of the latest checkpoint, which is a part of the run's time."""

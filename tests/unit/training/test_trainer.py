@@ -130,7 +130,7 @@ def test_recorded_figures_are_per_target_token_and_per_second(
     monkeypatch.setattr(trainer_module, "prefetch", slow_data)
     monkeypatch.setattr(TrainStep, "__call__", slow_update)
     fixed = ScheduleConfig(name="inverse_sqrt", warmup_steps=1, peak_lr=1e-30)
-    settings: dict[str, Any] = {"max_steps": 9, "log_every": 100, "seed": 2}
+    settings: dict[str, Any] = {"max_steps": 9, "log_every": 100, "validate_every": 9, "seed": 2}
     run = trainer(tmp_path, schedule=fixed, model=tiny_config(dropout=0.0), **settings)
     run.run()
     plan = run.batches.plan
@@ -175,8 +175,23 @@ def test_updates_that_are_not_finite_are_skipped_and_counted(tmp_path: Path) -> 
     poison(run, [2, 3, 7, 13, 14])
     run.run()
     skipped = [(r["step"], r["skipped"]) for r in records(tmp_path) if r["split"] == "train"]
-    assert skipped == [(1, 0), (5, 2), (10, 3), (15, 5), (20, 5), (24, 5)]
+    at_validations = {6: 2, 12: 3, 18: 5, 24: 5}
+    assert dict(skipped) == {1: 0, 5: 2, 10: 3, 15: 5, 20: 5} | at_validations
     assert all(math.isfinite(r["loss"]) for r in records(tmp_path))
+
+
+def test_speed_counts_skipped_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock on which an update takes one second."""
+    run = trainer(tmp_path, log_every=1, max_steps=5)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(run.state.step))
+    poison(run, [3, 4])
+    run.run()
+    found = {r["step"]: r["tokens_per_second"] for r in records(tmp_path, ()) if "lr" in r}
+    tokens = [
+        sum(len(PAIRS.tgt[pair]) for pair in np.concatenate(run.batches.plan[i].chunks))
+        for i in range(5)
+    ]
+    assert found == pytest.approx({1: tokens[0], 2: tokens[1], 5: sum(tokens[2:]) / 3})
 
 
 def test_too_many_skipped_updates_stop_the_run(tmp_path: Path) -> None:
