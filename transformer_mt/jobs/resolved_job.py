@@ -42,7 +42,7 @@ def resolved(job: TrainJob) -> TrainJob:
         return job
     tokenizer = Tokenizer(vocabulary)
     size = tokenizer.vocab_size + len(missing_tags(job.data, tokenizer.tags))
-    used = vocabulary_settings(vocabulary)
+    used = vocabulary_settings(vocabulary) | {"joint": tokenizer.is_joint}
     return replace(job, tokenizer=replace(job.tokenizer, vocab_size=size, **used))
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 from support.errors import input_error
-from support.model_folders import JOB, TEXT, translate_lines, write_model
+from support.model_folders import (
+    JOB,
+    TEXT,
+    VOCAB_SIZE,
+    translate_lines,
+    vocabulary,
+    write_model,
+)
 from support.models import model_that_ends, random_lines
 from support.tokenizers import options_of_others, small_tokenizer
 
@@ -68,22 +75,20 @@ def job(**changes: Any) -> TrainJob:
     return replace(JOB, **{k: replace(getattr(JOB, k), **v) for k, v in changes.items()})
 
 
-@pytest.mark.parametrize(
-    ("trained", "message"),
-    [
-        (job(data={"normalization": "nfc"}), r"needs data\.normalization=nfc"),
-        (
-            job(tokenizer={"joint": False}, model={"tied_embeddings": "none"}),
-            r"needs tokenizer\.joint=false",
-        ),
-    ],
-)
-def test_what_tokenizer_json_lacks_is_refused(
-    trained: TrainJob, message: str, tmp_path: Path
-) -> None:
-    write_model(tmp_path / "model", trained)
-    with input_error(message):
+def test_normalisation_is_refused(tmp_path: Path) -> None:
+    write_model(tmp_path / "model", job(data={"normalization": "nfc"}))
+    with input_error(r"needs data\.normalization=nfc, which tokenizer.json does not"):
         export(tmp_path / "model", tmp_path / "out")
+
+
+def test_two_vocabularies_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    write_model(folder, job(model={"tied_embeddings": "none"}))
+    (folder / run_layout.TOKENIZER).unlink()
+    for name, text in zip(run_layout.SIDE_TOKENIZERS, (TEXT, [x[::-1] for x in TEXT]), strict=True):
+        (folder / name).write_bytes(vocabulary(tuple(text), VOCAB_SIZE))
+    with input_error(r"needs tokenizer\.joint=false"):
+        export(folder, tmp_path / "out")
 
 
 def test_the_normalisation_of_another_program_s_vocabulary_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def write_folder(source: LoadedFolder, folder: Path, _: str | None) -> str:
     kind = source.write("transformers", folder, None)
     pieces = SentencePieceProcessor(model_file=str(folder / "source.spm"))
     needs = [f"tags such as {tag}" for tag in source.tokenizer.tags][:1]
-    needs += ["tokenizer.joint=false"] * (not trained.tokenizer.joint)
+    needs += ["tokenizer.joint=false"] * (not source.tokenizer.is_joint)
     needs += [f"data.normalization={normalization}"] * (normalization != "none")
     needs += ["the normalisation of its vocabulary"] * ("ﬁ" not in pieces.normalize("ﬁ"))
     if needs:
