@@ -15,16 +15,16 @@ from transformer_mt.evaluation.scores import Score, read_scores
 from transformer_mt.files import read_json
 from transformer_mt.model_folder import read_config
 
-_MAY_CHANGE = (
+_MAY_CHANGE = {
     "run_dir",
     "cache_dir",
-    "card.",
-    "distributed.",
-    "decode.",
+    "card",
+    "distributed",
+    "decode",
     "data.train",  # the paths; the content is checked
     "data.valid",
     "data.test",
-    "schedule.",  # as advised after divergence, like train.clip_norm
+    "schedule",  # as advised after divergence, like train.clip_norm
     "train.clip_norm",
     "train.max_steps",
     "train.max_hours",
@@ -40,8 +40,8 @@ _MAY_CHANGE = (
     "train.checkpoint_every",
     "train.average_checkpoints",
     "train.final",
-)
-"""Prefixes of the settings that may differ when a run resumes."""
+}
+"""Settings, and groups of settings, that may differ when a run resumes."""
 
 _END_DEPENDS_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final", "card.")
 """Prefixes of the settings that the final scores and the model card depend on, given the
@@ -117,7 +117,7 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
     refused = [
         f"{key} was {old}, now {new}"
         for key, (old, new) in _changed(recorded, job).items()
-        if not key.startswith(_MAY_CHANGE)
+        if not {key, key.partition(".")[0]} & _MAY_CHANGE
         and not (key == "tokenizer.path" and old and new)  # the content is checked
     ]
     if refused:
@@ -126,8 +126,6 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
             f"{run_dir} was started with a different configuration ({', '.join(refused[:3])}"
             f"{more}): choose a different run_dir, or delete that folder"
         )
-    recorded_names = held_out.file_names(recorded.data)
-    _refuse_files(run_dir, set(held_out.file_names(job.data)).difference(recorded_names))
     return RecordedRun(run_dir, recorded, _recorded_checksums(run_dir))
 
 

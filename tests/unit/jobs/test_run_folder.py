@@ -108,16 +108,16 @@ def test_a_folder_with_files_that_a_run_would_replace_is_refused(name: str, tmp_
     assert (tmp_path / name).read_text() == "format: mine"
 
 
-def test_a_run_that_now_holds_pairs_out_does_not_replace_files(tmp_path: Path) -> None:
-    cleaning = replace(JOB.data.cleaning, drop_held_out=True)
-    started = replace(JOB, data=replace(JOB.data, cleaning=cleaning))
+@pytest.mark.parametrize("key", ["valid_pairs", "test_pairs"])
+def test_other_numbers_of_held_out_pairs_are_refused_before_preparation(
+    key: str, tmp_path: Path
+) -> None:
+    started = replace(JOB, data=replace(JOB.data, valid=[], test=[], valid_pairs=9, test_pairs=9))
     write_started_run(tmp_path, started)
-    job = replace(started, data=replace(started.data, test_pairs=9, test=[]))
-    (tmp_path / "data/test.en").write_text("mine")
-    with pytest.raises(InputError, match=r"data/test\.en is not a file of this run"):
+    assert resume.check(tmp_path, started)
+    job = replace(started, data=replace(started.data, **{key: 8}))
+    with pytest.raises(InputError, match=rf"\(data\.{key} was 9, now 8\)"):
         resume.check(tmp_path, job)
-    (tmp_path / "data/test.en").unlink()
-    assert resume.check(tmp_path, job)
 
 
 @pytest.mark.parametrize(
