@@ -86,7 +86,7 @@ def record_start(
         "revision": revision,
         "python": platform.python_version(),
         "packages": dict(zip(_PACKAGES, map(version, _PACKAGES), strict=True)),
-        "cuda": torch.version.cuda,
+        "cuda": torch.version.cuda if world.device.type == "cuda" else None,
         "platform": platform.platform(),
         "ranks": world.size,
         "devices": devices,
