@@ -198,7 +198,8 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
     """
     identifier, probability = _identifier(), config.min_language_probability or 0.0
     code = macro_language(lang)
-    if code not in identifier.nb_classes:
+    names = {name for name in identifier.nb_classes if macro_language(name) == code}
+    if not names:
         raise InputError(
             f"data.cleaning.min_language_probability: py3langid does not know {lang!r}: "
             "set it to null"
@@ -208,7 +209,9 @@ def wrong_language(config: CleaningConfig, lang: str) -> SideFilter:
         if min(len(text), len(_LETTER.findall(text))) < MIN_LETTERS_TO_IDENTIFY:
             return False
         best, _ = identifier.classify(text)  # decides most texts, faster than a ranking
-        return best != code and bool(dict(identifier.rank(text))[code] < probability)
+        if best in names:
+            return False
+        return bool(sum(p for name, p in identifier.rank(text) if name in names) < probability)
 
     return drop
 

@@ -186,6 +186,13 @@ def test_a_share_of_the_script_at_the_threshold_is_enough(share: float, letters:
     assert drops("a" * (letters - foreign - 1) + "я" * (foreign + 1))
 
 
+def test_languages_have_other_names_in_the_identifier() -> None:
+    for lang in ("tl", "fil-PH"):
+        drops = made(filters.wrong_language, lang, min_language_probability=0.5)
+        assert not drops("Magandang umaga sa inyong lahat, kumusta na kayo ngayon?")
+        assert drops("Good morning everybody, how are you doing today?")
+
+
 def test_a_hash_is_the_same_everywhere() -> None:
     """From coreutils: printf 'Grüße\\nHello' | b2sum -l 64, read as a little-endian number."""
     expected = int.from_bytes(bytes.fromhex("db3be99471541c0f"), "little")
