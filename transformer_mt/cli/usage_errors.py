@@ -43,11 +43,12 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
         return _unknown_option(group, option, error.options)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'no settings'})"
-    message = f"{message.rstrip('.')}: {invalid_value(cause, command)}"
+    given = re.search(r"override '([\w.]+)'", message)  # OmegaConf names its first unknown part
+    message = f"{message.rstrip('.')}: {invalid_value(cause, command, given and given[1])}"
     return message + next((hint for word, hint in _HINTS.items() if word in message), "")
 
 
-def invalid_value(error: OmegaConfBaseException, command: Command) -> str:
+def invalid_value(error: OmegaConfBaseException, command: Command, key: str | None = None) -> str:
     """What OmegaConf says of a value or an unknown key, without the names of our dataclasses."""
     message = first_line(error).rstrip(".")
     if not isinstance(error, ConfigKeyError | ConfigAttributeError):
@@ -56,7 +57,7 @@ def invalid_value(error: OmegaConfBaseException, command: Command) -> str:
         known = ", ".join(item.name for item in fields(SourceConfig))
         return f"a data source has no {error.key!r}; it may have {known}"
     message = re.sub(r"Key '\w+' not in '\w+'", "there is no such setting", message)
-    hint = suggest(str(error.full_key or error.key), command)
+    hint = suggest(key or str(error.full_key or error.key), command)
     return message + (hint or "; --help lists all settings")
 
 
@@ -85,20 +86,21 @@ def suggest(key: str, command: Command) -> str:
     if command == "train" and group == "decode" and leaf in setting_names("translate"):
         return f"; it is a setting of mt-translate, {leaf}=VALUE"
     groups = {path.name for path in CONFIG_DIRS[command].iterdir() if path.is_dir()}
-    if any(name.startswith(f"data.{key}.") for name in setting_names(command)):
-        return f"; its settings are written data.{key}.NAME"
     if key in groups:  # also of a file experiment/mine.yaml, read as experiment.*
         file = f"a file in a folder {key}/ must begin with the line '# @package _global_'"
         return f"; {key} is one of {', '.join(group_options(key))}; {file}"
-    near = similar(key, setting_names(command))
-    return f"; did you mean {' or '.join(near[:2])}?" if near else ""
+    if near := similar(key, setting_names(command)):
+        return f"; did you mean {' or '.join(near[:2])}?"
+    if any(name.startswith(f"data.{group}.") for name in setting_names(command)):
+        return f"; its settings are written data.{group}.NAME"
+    return ""
 
 
 def similar(key: str, known: Sequence[str]) -> list[str]:
     """The known keys that resemble a key, the most similar first."""
     group, _, leaf = key.rpartition(".")
     near = [name for name in known if f"_{leaf}_" in f"_{name.rpartition('.')[2]}_"]
-    near.sort(key=lambda name: name.rpartition(".")[0] != group)
+    near.sort(key=lambda name: (name.rpartition(".")[2] != leaf, name.rpartition(".")[0] != group))
     same_group = [name for name in known if name.rpartition(".")[0] == group]
     for names, cutoff in ((same_group, 0.6), (known, 0.75)):
         leaves = {name.rpartition(".")[2]: name for name in names}
