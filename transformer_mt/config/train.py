@@ -40,7 +40,7 @@ class ScheduleConfig(Checked):
         super().__post_init__()
         if self.name == "noam":
             message = (
-                "schedule=noam sets the peak by its formula: remove schedule.peak_lr, or choose "
+                "schedule=noam sets the peak by its formula: set schedule.peak_lr=null, or "
                 "schedule=inverse_sqrt, which has the same shape with a peak of your choice"
             )
             require(self.peak_lr is None, message)

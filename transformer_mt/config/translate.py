@@ -86,7 +86,7 @@ class TranslateJob(Checked):
     output: str | None = None
     """File to write; null: standard output."""
     format: str = one_of("auto", "text", "jsonl", DOCUMENT_FORMATS)
-    """Read and write plain lines, JSON lines with scores, or a document; auto follows the ending of
+    """Write plain lines, JSON lines with scores, or a document; auto follows the ending of
     ``input``. ``text`` and ``jsonl`` write one line for each input line."""
     nbest: int = number(1, at_least=1, at_most=10_000)
     """Number of translations of each line, best first. More than 1 needs ``format=jsonl``; with

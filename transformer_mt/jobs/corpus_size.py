@@ -66,7 +66,8 @@ def choose_experiment(
                 chosen.append(f"tokenizer.vocab_size={vocab_size}")
                 chosen.append(f"tokenizer.character_coverage={coverage}")
     if current_rank() == 0:
-        text = f"{number:,} training pairs: {' '.join(chosen)}; your own settings override these"
+        found = f"{number:,}{' or more' * (number == MANY_PAIRS)} training pairs"
+        text = f"{found}: {' '.join(chosen)}; your own settings override these"
         print(f"mt-train: model=auto: {text}", file=sys.stderr)
     return chosen
 

@@ -179,7 +179,7 @@ class CleaningReport:
         return self.total - sum(self.dropped.values())
 
     def add(self, name: str, where: str, src: str, tgt: str) -> None:
-        """Adds a pair that the filter ``name`` dropped; ``where`` is its file and line."""
+        """Adds a pair that a filter dropped; ``where`` is its file and its number in it."""
         self.dropped[name] += 1
         if len(self.examples[name]) < EXAMPLES:
             pair = {"src": _excerpt(src), "tgt": _excerpt(tgt)}
