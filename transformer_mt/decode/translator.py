@@ -65,7 +65,8 @@ class Translator:
     ):
         self.engine = engine
         self.tokenizer, self.normalizer, self._config = tokenizer, normalizer, config
-        self._max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
+        self.max_source_tokens = min(config.max_source_tokens, engine.max_tokens)
+        """Maximum number of tokens that are translated at once, tag included."""
         self.cut_lines = 0
         """Number of lines so far with a sentence that exceeded ``max_source_tokens``."""
         self.short_translations = 0
@@ -281,11 +282,12 @@ class Translator:
         """The sentences of a text and their positions; no positions if one is in several parts."""
         encode = partial(self.tokenizer.encode_text, tag=tag, normalizer=self.normalizer)
         tag_ids = [self.tokenizer.tags[tag]] if tag else []
-        limit = max(1, self._max_source_tokens - len(tag_ids))
+        limit = max(1, self.max_source_tokens - len(tag_ids))
         if (prefix or self._config.split == "none") and len(encode(text)) <= limit:
             spans = [(0, len(text), True)]
         else:
-            spans = list(segments(text, self.normalizer.languages(tag)[0]))
+            # A prefix is of the whole translation, marks included.
+            spans = list(segments(text, self.normalizer.languages(tag)[0], marks=not prefix))
         parts, starts = list[_Part](), list[int]()
         for start, end, is_text in spans:
             if not is_text:

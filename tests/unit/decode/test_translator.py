@@ -24,7 +24,7 @@ from support.search_tables import reference_search
 from support.tokenizers import options_of_others
 
 from transformer_mt.config import DataConfig, DecodeConfig, SearchConfig, TranslateJob
-from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer
+from transformer_mt.data.subwords.tokenizer import EOS, Tokenizer, one_line
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.engines import torch_engine
 from transformer_mt.decode.engines.torch_engine import TorchEngine
@@ -82,7 +82,7 @@ def test_equals_the_reference_search_without_caches(
             early_stop=False,
             margin=1e-5,
         )
-        texts = [tokenizer.decode(h.tokens).strip() for h in expected]
+        texts = [one_line(tokenizer.decode(h.tokens)).strip() for h in expected]
         assert [t.text for t in translations] == texts
         assert [t.tokens for t in translations] == [len(h.tokens) for h in expected]
         assert [t.score for t in translations] == pytest.approx([h.score for h in expected], 1e-4)
@@ -236,6 +236,9 @@ def test_prefixes(make: Make) -> None:
     assert translator.cut_lines > 0
     ((best,),) = make(max_extra_tokens=0).translate_nbest(["a"], 1, prefixes=["the fox jumps"])
     assert best.text.startswith("the fox jumps")  # though it is longer than max_extra_tokens allows
+    lines = [f"{mark} The fox jumps. The dog is lost." for mark in ("-", "😀", "")]
+    found = make(max_source_tokens=18).translate_nbest(lines, 1, prefixes=["- Über"] * 3)
+    assert all(best.text.startswith("- Über") for (best,) in found)
 
 
 @pytest.mark.parametrize("settings", [{}, {"top_k": 20, "temperature": 1.5}])

@@ -44,15 +44,16 @@ _ORDINAL = regex.compile(r"(?:.*[^\w.,:])?\d{1,2}")
 """A word that a full stop may make an ordinal number: not 1990, 3,50 or 8:30."""
 
 
-def segments(text: str, language: str) -> Iterator[tuple[int, int, bool]]:
+def segments(text: str, language: str, *, marks: bool) -> Iterator[tuple[int, int, bool]]:
     """Start and end of each sentence of a text and, with False, of what is copied around them.
 
-    These are marks of list items and emoji, which models that rarely saw any mistranslate.
+    These are marks of list items and emoji, which models that rarely saw any mistranslate. Without
+    ``marks`` they are parts of the sentences.
     """
     with_emoji = _emoji_for_emoticons(text)
     for start, end in pairwise([*sentence_starts(text, language), len(text)]):
-        match = _EDGES.fullmatch(with_emoji, start, end)
-        bounds = (start, *match.span(1), end)
+        sentence = _EDGES.fullmatch(with_emoji, start, end).span(1) if marks else (start, end)
+        bounds = (start, *sentence, end)
         for (first, last), is_text in zip(pairwise(bounds), (False, True, False), strict=True):
             if text[first:last].strip():
                 yield first, last, is_text

@@ -69,9 +69,12 @@ def test_sentences(language: str) -> None:
     ],
 )
 def test_marks_of_list_items_and_emoji_are_copied(text: str, translated: list[str]) -> None:
-    spans = list(segments(text, "en"))
+    spans = list(segments(text, "en", marks=True))
     assert [text[start:end].strip() for start, end, is_text in spans if is_text] == translated
-    assert "".join("".join(text[i:j] for i, j, _ in spans).split()) == "".join(text.split())
+    whole = list(segments(text, "en", marks=False))
+    assert all(is_text for _, _, is_text in whole)
+    for parts in (spans, whole):
+        assert "".join("".join(text[i:j] for i, j, _ in parts).split()) == "".join(text.split())
 
 
 def parts_of(tokenizer: Tokenizer, line: str, max_tokens: int) -> list[str]:
