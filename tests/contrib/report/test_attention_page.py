@@ -75,9 +75,10 @@ def test_a_sentence_in_capitals_is_shown_as_it_is_translated(model: Path) -> Non
 
 def test_too_long_sentence_is_refused(model: Path) -> None:
     translator = opened(model)
-    translator._max_source_tokens = 10
-    with input_error("too long for this model"):
-        compute_attention(translator, "dog " * 20)
+    translator.max_source_tokens = 10
+    for sentence in ("dog " * 20, "The dog didn't run. " * 2):
+        with input_error("too long for this model"):
+            compute_attention(translator, sentence)
     with input_error("the sentence is empty"):
         attend(model, " ")
 

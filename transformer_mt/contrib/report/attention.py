@@ -59,9 +59,9 @@ def compute_attention(translator: Translator, sentence: str) -> Attention:
     assert isinstance(engine, TorchEngine)
     if not (src := translator.encode(sentence)):
         raise InputError("the sentence is empty")
-    ((best,),) = translator.translate_nbest([sentence], 1)
-    if translator.cut_lines:
+    if len(src) > translator.max_source_tokens:  # it is translated in parts
         raise InputError("the sentence is too long for this model: use a shorter one")
+    ((best,),) = translator.translate_nbest([sentence], 1)
     ids = {piece: i for i, piece in enumerate(tokenizer.tgt.vocabulary)}
     tgt = [ids[piece] for piece in best.pieces[:-1]]  # without the end symbol
     maps, read, written = engine.attention_maps(src, tgt, tokenizer)
