@@ -64,11 +64,13 @@ def _comparison(systems: Sequence[System]) -> str:
 def _length_table(system: System) -> str:
     """A row for each length, or for each tag and length."""
     groups = groupby(system.by_length, key=lambda score: f"{score.tag} {score.length}".strip())
-    rows = [(length, [*scores]) for length, scores in groups]
-    return _table(
-        [system.name, "lines", *(score.name for score in rows[0][1])],
-        [[length, f"{own[0].segments:,}", *map(_cell, own)] for length, own in rows],
-    )
+    names = list(dict.fromkeys(score.name for score in system.by_length))
+    rows = []
+    for length, group in groups:
+        own = {score.name: score for score in group}  # the metrics differ by language
+        cells = [_cell(own[name]) if name in own else "" for name in names]
+        rows.append([length, f"{next(iter(own.values())).segments:,}", *cells])
+    return _table([system.name, "lines", *names], rows)
 
 
 def _cell(score: Score) -> str:

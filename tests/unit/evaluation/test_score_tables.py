@@ -1,5 +1,6 @@
 """The table of several systems: every number, in 80 columns for the default metrics."""
 
+from transformer_mt.evaluation import score_tables
 from transformer_mt.evaluation.comparison import ScoreSettings, TestSet, evaluate_systems
 from transformer_mt.evaluation.score_tables import to_text
 
@@ -30,6 +31,25 @@ def test_table_has_every_number_and_fits_a_terminal() -> None:
         assert f"│ p {score.p_bootstrap:.4f} " in text
     assert "\n3 segments, 2 references\n" in text
     assert "20 resamples" in text
+
+
+def test_metrics_of_some_languages_only_have_a_column_in_any_order() -> None:
+    """The paper's BLEU is not computed for languages without spaces."""
+    languages = {"<2zh>": ("en", "zh"), "<2de>": ("en", "de")}
+    for tags in (list(languages), list(languages)[::-1]):
+        test = TestSet(
+            references={"r": REFERENCE[:2]},
+            source=[f"{tag} two men" for tag in tags],
+            tags=tags,
+            languages=languages,
+        )
+        settings = ScoreSettings(tgt_lang="de", by_length=True)
+        (system,) = evaluate_systems({"a": REFERENCE[:2]}, test, settings).systems
+        table = score_tables._length_table(system)
+        rows = [[*map(str.strip, line.split("│"))] for line in table.splitlines() if "│" in line]
+        column = next(i for row in rows for i, cell in enumerate(row) if "paper" in cell)
+        found = {row[1].split()[0]: bool(row[column]) for row in rows if "<2" in row[1]}
+        assert found == {"<2de>": True, "<2zh>": False}
 
 
 def test_star_means_a_significant_difference() -> None:
