@@ -106,6 +106,14 @@ def test_missing_tokeniser_is_reported_before_the_work(
         message = error(model=str(shared), tgt_lang="kor", **more)
         assert message.startswith("BLEU for ko ")
         assert message.endswith(" pip install 'sacrebleu[ko]'")
+    tagged = TestSet(
+        references={"r": REFERENCE},
+        source=[f"<2ko> {line}" for line in SOURCE],
+        tags=["<2ko>"],
+        languages={"<2ko>": ("en", "ko"), "<2zh>": ("en", "zh")},
+    )
+    with input_error("BLEU for ko .*pip install"):
+        evaluate_job.evaluate(EvaluateJob(model=str(shared), device="cpu"), tagged)
 
 
 @pytest.mark.parametrize(
