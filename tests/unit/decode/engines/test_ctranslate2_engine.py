@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from support.models import PLAIN, constant_model, model_that_ends, random_lines
 
 from transformer_mt.config import DecodeConfig
@@ -73,6 +74,16 @@ def test_translations_that_end_equal_pytorch_s(
     assert ended > 30 or beam_size == 1
 
 
+def test_pytorch_keeps_its_threads(converted: Converted) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        converted(MODELS["post"](), DecodeConfig())
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_batches_and_workers_never_change_a_translation(
     converted: Converted, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +108,7 @@ def test_maximum_length_is_per_sentence(
     """Also in a batch with longer ones."""
     config = DecodeConfig(max_extra_tokens=max_extra_tokens)
     sources = list(map(tokenizer.encode, random_lines(30, 12)))
-    found = converted(model_that_ends(2.0), config).search(sources, 1)
+    found = converted(model_that_ends(1.0), config).search(sources, 1)
     limits = [len(source) + max_extra_tokens for source in sources]
     reached = [len(best.tokens) == limit for (best,), limit in zip(found, limits, strict=True)]
     assert sum(reached) > 15
