@@ -84,10 +84,10 @@ def test_run_folder_contents(finished: Path) -> None:
     assert tokenizer.vocab_size == 290
     assert model.embedding.weight.shape == (290, 16)
     assert (job.train.max_steps, job.model.d_ff, job.run_dir) == (40, 32, str(run_dir))
-    assert [record[0] for record in curve(run_dir)] == [1, 8, 16, 24, 32, 40]
+    assert [record[0] for record in curve(run_dir)] == [1, 8, 16, 20, 24, 32, 40]
     assert [record[0] for record in curve(run_dir, "valid")] == [20, 40]
     board = EventAccumulator(str(run_dir / "tensorboard")).Reload()
-    assert [event.step for event in board.Scalars("train/loss")] == [1, 8, 16, 24, 32, 40]
+    assert [event.step for event in board.Scalars("train/loss")] == [1, 8, 16, 20, 24, 32, 40]
     assert [event.step for event in board.Scalars("valid/bleu")] == [20, 40]
     scores = json.loads((run_dir / "test.json").read_text())
     assert [score["name"] for score in scores][:3] == ["BLEU", "chrF2", "TER"]

@@ -42,7 +42,7 @@ def tiny_config(**changes: Any) -> ModelConfig:
 
 def random_model(**config: Any) -> Transformer:
     """An untrained model with a peaked distribution: its few hundred scores are far apart."""
-    torch.manual_seed(1)
+    torch.manual_seed(2)
     sizes: dict[str, Any] = {"d_model": 16, "d_ff": 32, "num_heads": 2}
     layers: dict[str, Any] = {"num_encoder_layers": 2, "num_decoder_layers": 2}
     model = Transformer(ModelConfig(**sizes, **layers, **config), 330)

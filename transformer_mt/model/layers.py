@@ -67,7 +67,7 @@ class Embedding(nn.Module):
         if self.learned_positions:
             self.positions = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         self.register_buffer("sinusoids", torch.empty(0, config.d_model), persistent=False)
-        if not self.weight.is_meta:  # PyTorch takes a second to prepare for these on meta tensors
+        if not self.weight.is_meta:
             self.reserve(1)  # now: a compiled step cannot replace the table
             for parameter in self.parameters():  # scaled tokens have unit variance
                 nn.init.normal_(parameter, std=config.d_model**-0.5)
@@ -92,6 +92,21 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
 
 
+def linear_layer(inputs: int, *outputs: int, bias: bool = True) -> Linear:
+    """A linear layer of one or more matrices that read the same input; biases begin as 0.
+
+    The paper gives no initial weights. As in its authors' code, those of each matrix are uniform in
+    ±√(6 / (inputs + outputs)) (Glorot and Bengio 2010, eq. 16).
+    """
+    layer = Linear(inputs, sum(outputs), bias)
+    if not layer.weight.is_meta:  # PyTorch takes long to prepare for these on meta tensors
+        for matrix in layer.weight.detach().split(outputs):
+            nn.init.xavier_uniform_(matrix)
+        if bias:
+            nn.init.zeros_(layer.bias)
+    return layer
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention (§3.2.2); without biases, as in the paper, by default.
 
@@ -105,8 +120,9 @@ class SelfAttention(nn.Module):
         self.dropout = config.attention_dropout
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, keys, values]
-        self.qkv_proj = Linear(config.d_model, sum(self.sizes), config.attention_bias)
-        self.out_proj = Linear(values, config.d_model, config.attention_bias)
+        bias = config.attention_bias
+        self.qkv_proj = linear_layer(config.d_model, *self.sizes, bias=bias)
+        self.out_proj = linear_layer(values, config.d_model, bias=bias)
 
     def forward(self, x: Tensor, boundaries: Boundaries) -> Tensor:
         """[N, D] → [N, D]; each token attends within its own sequence."""
@@ -147,7 +163,7 @@ class CrossKVProjection(nn.Module):
         super().__init__()
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
         self.sizes = [keys, values] * config.num_decoder_layers
-        self.proj = Linear(config.d_model, sum(self.sizes), config.attention_bias)
+        self.proj = linear_layer(config.d_model, *self.sizes, bias=config.attention_bias)
 
     def forward(self, memory: Tensor) -> list[KeyValue]:
         """[M, D] encoder output → keys [M, H·K] and values [M, H·K'] of each decoder layer."""
@@ -166,8 +182,8 @@ class CrossAttention(nn.Module):
         self.num_heads = config.num_heads
         self.dropout = config.attention_dropout
         keys, values = config.num_heads * config.key_size, config.num_heads * config.value_size
-        self.q_proj = Linear(config.d_model, keys, config.attention_bias)
-        self.out_proj = Linear(values, config.d_model, config.attention_bias)
+        self.q_proj = linear_layer(config.d_model, keys, bias=config.attention_bias)
+        self.out_proj = linear_layer(values, config.d_model, bias=config.attention_bias)
 
     def forward(
         self, x: Tensor, boundaries: Boundaries, cross_kv: KeyValue, src_boundaries: Boundaries
@@ -212,8 +228,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.linear1 = Linear(config.d_model, config.d_ff)
-        self.linear2 = Linear(config.d_ff, config.d_model)
+        self.linear1 = linear_layer(config.d_model, config.d_ff)
+        self.linear2 = linear_layer(config.d_ff, config.d_model)
         self.activation = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
 

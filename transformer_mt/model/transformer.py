@@ -6,7 +6,6 @@ sentence.
 """
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -67,13 +66,6 @@ class Transformer(nn.Module):
         pre, norm = config.norm == "pre", (config.d_model, config.layer_norm_eps)
         self.encoder_norm = nn.LayerNorm(*norm) if pre else nn.Identity()
         self.decoder_norm = nn.LayerNorm(*norm) if pre else nn.Identity()
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                # As in the authors' code, since the paper gives none: U(±√(3 / fan-in)), unit gain.
-                bound = math.sqrt(3 / module.in_features)
-                nn.init.uniform_(module.weight, -bound, bound)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
         if pre:
             # The residual stream is a sum that nothing normalises: the outputs of sub-layers begin
             # smaller by 1 / √(2 · layers), as in GPT-2 (Radford et al. 2019, §2.3).

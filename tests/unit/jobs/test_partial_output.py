@@ -224,7 +224,7 @@ def test_killed_command_resumes(
 def test_a_stream_is_translated_in_a_thread(untrained: Path, tmp_path: Path) -> None:
     text, sink = b"the dog\n\n\xff\n", io.BytesIO()
     expected = "\n".join([*translate_lines(untrained, ["the dog", "", "\ufffd"]), ""])
-    job = TranslateJob(model=str(untrained), device="cpu")
+    job = TranslateJob(model=str(untrained), device="cpu", engine="torch")
     to_file = replace(job, output=str(tmp_path / "out"))
     with ThreadPoolExecutor(1) as thread:  # Python allows signal handlers in the main one only
         thread.submit(translate, to_file, io.BytesIO(text)).result()

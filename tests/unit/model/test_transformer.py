@@ -30,14 +30,26 @@ def steps(model: Transformer) -> Tensor:
 
 
 @pytest.mark.parametrize(("norm", "gain"), [("post", 1.0), ("pre", 1 / 6)])
-def test_initial_gain_of_the_sublayers(norm: str, gain: float) -> None:
-    """Of variances; pre-norm: 1 / (2 · layers) for what is added to the residual stream."""
-    config = ModelConfig(d_model=128, num_encoder_layers=3, num_decoder_layers=3, norm=norm)
-    for name, weight in Transformer(config, 50).named_parameters():
-        if weight.ndim == 2:
-            is_output = "out_proj" in name or "linear2" in name
-            found = float(weight.detach().square().mean()) * weight.shape[1]
-            assert found == pytest.approx(gain if is_output else 1.0, rel=0.05), name
+def test_initial_weights(norm: str, gain: float) -> None:
+    """Glorot's variances for each W^Q, W^K and W^V, though they are merged.
+
+    Pre-norm: 1 / (2 · layers) of them for what is added to the residual stream.
+    """
+    layers: dict[str, Any] = {"num_encoder_layers": 3, "num_decoder_layers": 3}
+    config = ModelConfig(d_model=128, d_k=8, d_v=24, attention_bias=True, norm=norm, **layers)
+    sizes = {"qkv_proj": [64, 64, 192], "source_projection": [64, 192] * 3}
+    for name, parameter in Transformer(config, 500).named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        elif "embedding" in name:
+            assert float(parameter.detach().var()) == pytest.approx(1 / 128, rel=0.03)
+        elif "norm" not in name:
+            parts = next((sizes[key] for key in sizes if key in name), [len(parameter)])
+            expected = gain if "out_proj" in name or "linear2" in name else 1.0
+            for matrix in parameter.detach().split(parts):
+                variance = expected * 2 / sum(matrix.shape)
+                assert float(matrix.var()) == pytest.approx(variance, rel=0.05), name
+                assert float(matrix.abs().max()) <= (3 * variance) ** 0.5
 
 
 @pytest.fixture(autouse=True)

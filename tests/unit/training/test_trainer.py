@@ -76,7 +76,7 @@ def test_the_final_model_is_returned_and_compared_with_the_best_checkpoint(
 
 
 def test_chance_bleu_is_not_compared(tmp_path: Path, messages: pytest.LogCaptureFixture) -> None:
-    trainer(tmp_path, Bleu(0.9, 0.5, 0.3, 0.1, 0.8)).run()
+    trainer(tmp_path, Bleu(0.9, 0.5, 0.3, 0.1, 0.8), seed=4).run()
     (advice,) = [text for text in messages.messages if "train.final=best" in text]
     assert "the checkpoint of update 24 (ppl " in advice
 
@@ -199,7 +199,7 @@ def test_too_many_skipped_updates_stop_the_run(tmp_path: Path) -> None:
     poison(run, range(9, 24))
     with input_error(r"by update 18 .* not finite in 10 updates in a row, .*: lower the learning"):
         run.run()
-    assert kept(tmp_path) == [6, 8, 12, 16]
+    assert kept(tmp_path) == [8, 12, 16]
     assert all(bool(t.isfinite().all()) for t in weights(tmp_path).values())
 
 
