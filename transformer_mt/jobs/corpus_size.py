@@ -42,9 +42,17 @@ def choose_experiment(
     Returns:
         Overrides: the experiment, or the paper's base model; for text of very many characters, also
         size and character coverage of its vocabulary.
+
+    Raises:
+        UsageError: An experiment or ``train.init_from`` is set, too.
     """
     if any(override.startswith("experiment=") for override in overrides):
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
+    if any(override.startswith("train.init_from=") for override in overrides):
+        raise UsageError(
+            "model=auto is for training from scratch: remove it, because train.init_from names the "
+            "model, and set a low schedule.peak_lr, such as 1e-4"
+        )
     job = compose(list(filter(_DATA_SETTING.match, overrides)))
     pairs = read_pairs(job.data.train, *job.data.languages())
     number, characters = 0, Counter[str]()
@@ -56,10 +64,7 @@ def choose_experiment(
     else:
         name = "pairs_" + next(size for limit, size in EXPERIMENTS.items() if number < limit)
         chosen = [f"experiment={name}"]
-        if any(override.startswith("train.init_from=") for override in overrides):
-            # The defaults, in place of which the parent's are taken; it knows words already.
-            chosen += ["model=base", "data.phrase_pairs=0"]
-        elif not any(override.startswith("tokenizer.path=") for override in overrides):
+        if not any(override.startswith("tokenizer.path=") for override in overrides):
             usual = OmegaConf.load(CONFIG_DIR / f"experiment/{name}.yaml").tokenizer.vocab_size
             vocab_size, coverage = fit_to_characters(characters, usual)
             if (vocab_size, coverage) != (usual, 1.0):

@@ -63,12 +63,6 @@ def test_text_of_many_characters_gets_a_vocabulary_that_has_room_for_them(tmp_pa
     assert choose_experiment(existing, compose) == ["experiment=pairs_10k"]
 
 
-def test_a_fine_tuned_model_has_the_size_of_its_parent_and_needs_no_phrases(tmp_path: Path) -> None:
-    given = [*overrides(tmp_path, 3), "train.init_from=runs/parent"]
-    chosen = ["experiment=pairs_10k", "model=base", "data.phrase_pairs=0"]
-    assert choose_experiment(given, compose) == chosen
-
-
 def test_a_gpu_trains_the_base_model_on_many_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,11 +78,13 @@ def test_settings_of_the_user_take_precedence(tmp_path: Path) -> None:
     assert (job.train.max_steps, job.model.dropout, job.tokenizer.vocab_size) == (7, 0.5, 2000)
 
 
-def test_another_experiment_is_refused(
+def test_another_experiment_and_fine_tuning_are_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError, match="remove one of the two"):
         compose(["experiment=quickstart", "model=auto"])
+    with pytest.raises(UsageError, match=r"from scratch: remove it, .*init_from names the model"):
+        compose(["train.init_from=runs/parent", "model=auto"])
     argv = ["mt-train", "model=auto", "--config-dir", "runs/mine", "--config-name", "config"]
     monkeypatch.setattr(sys, "argv", argv)  # the configuration of a run has its settings
     with pytest.raises(SystemExit) as stop:
