@@ -37,6 +37,7 @@ def test_initial_weights(norm: str, gain: float) -> None:
     """
     layers: dict[str, Any] = {"num_encoder_layers": 3, "num_decoder_layers": 3}
     config = ModelConfig(d_model=128, d_k=8, d_v=24, attention_bias=True, norm=norm, **layers)
+    torch.manual_seed(3)
     sizes = {"qkv_proj": [64, 64, 192], "source_projection": [64, 192] * 3}
     for name, parameter in Transformer(config, 500).named_parameters():
         if name.endswith("bias"):
@@ -49,7 +50,7 @@ def test_initial_weights(norm: str, gain: float) -> None:
             for matrix in parameter.detach().split(parts):
                 variance = expected * 2 / sum(matrix.shape)
                 assert float(matrix.var()) == pytest.approx(variance, rel=0.05), name
-                assert float(matrix.abs().max()) <= (3 * variance) ** 0.5
+                assert float(matrix.abs().max()) <= (3 * variance) ** 0.5 + 1e-6
 
 
 @pytest.fixture(autouse=True)
