@@ -43,13 +43,19 @@ def explain(error: Exception, overrides: Sequence[str], command: Command) -> str
         return _unknown_option(group, option, error.options)
     if not isinstance(cause, OmegaConfBaseException):
         return f"{message} (given: {shlex.join(overrides) or 'no settings'})"
-    given = re.search(r"override '([\w.]+)'", message)  # OmegaConf names its first unknown part
+    given = re.search(r"override '([\w.]+)'", message)
     message = f"{message.rstrip('.')}: {invalid_value(cause, command, given and given[1])}"
     return message + next((hint for word, hint in _HINTS.items() if word in message), "")
 
 
 def invalid_value(error: OmegaConfBaseException, command: Command, key: str | None = None) -> str:
-    """What OmegaConf says of a value or an unknown key, without the names of our dataclasses."""
+    """What OmegaConf says of a value or an unknown key, without the names of our dataclasses.
+
+    Args:
+        error: The error. It names the first unknown part of a key only.
+        command: The command.
+        key: The whole key, if it is known.
+    """
     message = first_line(error).rstrip(".")
     if not isinstance(error, ConfigKeyError | ConfigAttributeError):
         return message

@@ -50,8 +50,8 @@ def choose_experiment(
         raise UsageError("model=auto chooses an experiment: remove one of the two settings")
     if any(override.startswith("train.init_from=") for override in overrides):
         raise UsageError(
-            "model=auto is for training from scratch: remove it, because train.init_from names the "
-            "model, and set a low schedule.peak_lr, such as 1e-4"
+            "model=auto is for training from scratch, and train.init_from names the model: remove "
+            "model=auto, and set a low learning rate (schedule=linear schedule.peak_lr=1e-4)"
         )
     job = compose(list(filter(_DATA_SETTING.match, overrides)))
     pairs = read_pairs(job.data.train, *job.data.languages())

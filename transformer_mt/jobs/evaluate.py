@@ -65,7 +65,7 @@ def evaluate(job: EvaluateJob, test: TestSet | None = None) -> Evaluation:
     for tag in {tag for tag, _ in test.split_source()} & test.languages.keys():
         own = replace(settings, tgt_lang=test.languages[tag][1])
         for name in own.names:
-            own.metric(name)  # its tokeniser may not be installed
+            own.metric(name)  # reports a tokeniser that is not installed
 
     if job.metrics == ["ppl"] and not job.report:  # of the references alone
         system = System(name=str(job.model), hypotheses=[], scores=[], diagnostics=[])

@@ -1,6 +1,6 @@
 """Resuming a run: what its folder records of its start, and what may differ from it."""
 
-from collections.abc import Iterable
+from collections.abc import Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,8 @@ _MAY_CHANGE = {
 }
 """Settings, and groups of settings, that may differ when a run resumes."""
 
-_END_DEPENDS_ON = ("decode.", "data.test", "train.average_checkpoints", "train.final", "card.")
-"""Prefixes of the settings that the final scores and the model card depend on, given the
+_END_DEPENDS_ON = {"decode", "data.test", "train.average_checkpoints", "train.final", "card"}
+"""Settings, and groups of settings, that the final scores and the model card depend on, given the
 checkpoints."""
 
 _DATA = {
@@ -85,7 +85,7 @@ class RecordedRun:
         for name in (run_layout.WEIGHTS, run_layout.MODEL_CARD):
             if not (self.run_dir / name).exists():
                 return None
-        differ = {key for key in _changed(self.job, job) if key.startswith(_END_DEPENDS_ON)}
+        differ = {key for key in _changed(self.job, job) if _is_in(_END_DEPENDS_ON, key)}
         if not data.test:  # keep the scores of a test set that is no longer given
             differ.discard("data.test")
         elif self._differs("test", data):
@@ -111,13 +111,18 @@ def check(run_dir: Path, job: TrainJob) -> RecordedRun | None:
         InputError: The folder cannot be used for the job; the message says why.
     """
     if not (run_dir / run_layout.CONFIG).exists():
-        _refuse_files(run_dir, [*run_layout.WRITTEN, *held_out.file_names(job.data)])
+        for name in (*run_layout.WRITTEN, *held_out.file_names(job.data)):
+            if (run_dir / name).exists():
+                raise InputError(
+                    f"{run_dir / name} is not a file of this run, which would replace it: choose "
+                    "a different run_dir"
+                )
         return None
     recorded = read_config(run_dir, TrainJob)
     refused = [
         f"{key} was {old}, now {new}"
         for key, (old, new) in _changed(recorded, job).items()
-        if not {key, key.partition(".")[0]} & _MAY_CHANGE
+        if not _is_in(_MAY_CHANGE, key)
         and not (key == "tokenizer.path" and old and new)  # the content is checked
     ]
     if refused:
@@ -136,14 +141,9 @@ def _changed(recorded: TrainJob, job: TrainJob) -> dict[str, tuple[Any, Any]]:
     return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
-def _refuse_files(run_dir: Path, names: Iterable[str]) -> None:
-    """Refuses a folder that has one of these files, which are not the run's."""
-    for name in names:
-        if (run_dir / name).exists():
-            raise InputError(
-                f"{run_dir / name} is not a file of this run, which would replace it: choose a "
-                "different run_dir"
-            )
+def _is_in(settings: Set[str], key: str) -> bool:
+    """Whether settings have a key, or its group."""
+    return key in settings or key.partition(".")[0] in settings
 
 
 def _recorded_checksums(run_dir: Path) -> dict[str, Any]:

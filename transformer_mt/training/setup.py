@@ -40,8 +40,8 @@ def initial_model(
         tokenizer: The vocabulary.
         pairs: Training pairs, for ``train.initial_embeddings``.
         device: Device of the model.
-        replaced: Those of a checkpoint or of the main rank will replace all weights, so they can be
-            random.
+        replaced: Whether all weights will be replaced, by those of a checkpoint or of the main
+            rank, so that they can be random.
     """
     torch.manual_seed(job.train.seed)
     model = Transformer(job.model, tokenizer.tgt.vocab_size, tokenizer.vocab_size).to(device)

@@ -83,7 +83,7 @@ def test_another_experiment_and_fine_tuning_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match="remove one of the two"):
         compose(["experiment=quickstart", "model=auto"])
-    with pytest.raises(UsageError, match=r"from scratch: remove it, .*init_from names the model"):
+    with pytest.raises(UsageError, match=r"from scratch, .*: remove model=auto"):
         compose(["train.init_from=runs/parent", "model=auto"])
     argv = ["mt-train", "model=auto", "--config-dir", "runs/mine", "--config-name", "config"]
     monkeypatch.setattr(sys, "argv", argv)  # the configuration of a run has its settings
