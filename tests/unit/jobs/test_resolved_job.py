@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.model_folders import JOB, write_model
 
-from transformer_mt import compose
+from transformer_mt import compose, run_layout
 from transformer_mt.config import TokenizerConfig
 from transformer_mt.data.subwords.vocabulary_training import train_tokenizer
 from transformer_mt.errors import InputError
@@ -24,6 +24,13 @@ def test_settings_of_a_given_vocabulary_are_recorded(tmp_path: Path) -> None:
     job = replace(JOB, tokenizer=TokenizerConfig(path=str(path), vocab_size=999))
     recorded = resolved(job).tokenizer
     assert recorded == replace(OTHER, path=str(path))
+    two = tmp_path / "two"
+    two.mkdir()
+    for name, text in zip(run_layout.SIDE_TOKENIZERS, (TEXT, [x[::-1] for x in TEXT]), strict=True):
+        (two / name).write_bytes(train_tokenizer(text, OTHER))
+    untied = replace(JOB.model, tied_embeddings="none")
+    job = replace(JOB, tokenizer=TokenizerConfig(path=str(two)), model=untied)
+    assert resolved(job).tokenizer == replace(OTHER, path=str(two), joint=False)
 
 
 def test_settings_of_the_vocabulary_of_an_initial_model_are_recorded() -> None:
