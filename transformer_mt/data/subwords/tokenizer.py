@@ -86,15 +86,6 @@ class Tokenizer:
         return max(self.vocab_size, self.tgt.vocab_size)
 
     @cached_property
-    def _has_unused(self) -> bool:
-        """Whether the model has pieces that only the other language uses (``conversion/``).
-
-        With them, a run of characters that this model lacks may be one of those pieces, instead of
-        ``<unk>``.
-        """
-        return any(map(self._sp.is_unused, range(self.vocab_size)))
-
-    @cached_property
     def spelling(self) -> frozenset[int]:
         """Ids that stand for characters that the vocabulary lacks: ``<unk>`` and byte pieces."""
         return frozenset({UNK, *filter(self._sp.is_byte, range(self.vocab_size))})
@@ -103,7 +94,7 @@ class Tokenizer:
         """Ids of a text, without special symbols; a blank one has none."""
         line = one_line(text)
         ids: list[int] = self._sp.encode(line)
-        if UNK in ids and self._has_unused:
+        if UNK in ids:  # characters of a piece that only the other language uses (``conversion/``)
             ids = self._sp.piece_to_id(self._sp.encode(line, out_type=str))
         return ids
 
