@@ -198,7 +198,8 @@ def measure_updates(bench: Bench, ranks: int) -> Result:
     model = Transformer(scale.model, scale.vocab_size).to(device)
     plan = BatchPlan(bench.store, scale.batch_tokens, seed=1)
     compiled_vocab = scale.vocab_size if bench.on_gpu else None
-    shape = plan_buffers(plan, default_max_tokens(scale.model, device, compiled_vocab), ranks)
+    max_tokens = default_max_tokens(scale.model, device, compiled_vocab)
+    shape = plan_buffers(plan, bench.store.max_length, max_tokens, ranks)
     model.embedding.reserve(shape.max_length)
     world, adam = World(device), OptimizerConfig()
     step = TrainStep(model, adam, SMOOTHING, "bf16", world, compiled=bench.on_gpu)

@@ -69,7 +69,7 @@ def plan() -> BatchPlan:
 
 @pytest.fixture(scope="module")
 def shape(plan: BatchPlan) -> BufferShape:
-    return plan_buffers(plan, 5000)
+    return plan_buffers(plan, plan.store.max_length, 5000)
 
 
 def model(seed: int = 1, config: ModelConfig = CONFIG) -> Transformer:

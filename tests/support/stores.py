@@ -91,7 +91,7 @@ def numbered_corpus(
     return Corpus.load(folder)
 
 
-def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0) -> TokenStore:
+def store_of_lengths(*lengths: npt.NDArray[np.int64]) -> TokenStore:
     """A store of sequences of the given source and target lengths; every token is 7.
 
     The tokens take no memory.
@@ -101,7 +101,7 @@ def store_of_lengths(*lengths: npt.NDArray[np.int64], max_length_bound: int = 0)
         offsets = np.concatenate([[0], np.cumsum(side)])
         sides.append(Side(np.broadcast_to(np.uint16(7), offsets[-1:]), offsets))
     src, tgt = sides
-    return TokenStore(src, tgt, max_length_bound=max_length_bound)
+    return TokenStore(src, tgt)
 
 
 def realistic_lengths(seed: int, pairs: int, max_length: int = 100) -> npt.NDArray[np.int64]:

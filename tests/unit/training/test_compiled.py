@@ -51,7 +51,7 @@ def step(of: Transformer, compiled: bool) -> TrainStep:
 def test_100_updates_compile_once_and_equal_the_eager_step() -> None:
     plan = BatchPlan(STORE, 100, 1)
     assert 50 < plan.steps_per_epoch < 100  # they go beyond an epoch
-    shape = plan_buffers(plan, 80)  # two buffers an update
+    shape = plan_buffers(plan, STORE.max_length, 80)  # two buffers an update
     assert shape.parts == 2
     eager, compiled = (model(0.0, shape.max_length, **OPTIONS) for _ in range(2))
     by_pairs, by_buffers = step(eager, False), step(compiled, True)
@@ -76,7 +76,7 @@ def test_dropout_depends_on_the_seed_of_each_update(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
     plan = BatchPlan(STORE, 100, 1)
-    shape = plan_buffers(plan, 160)
+    shape = plan_buffers(plan, plan.store.max_length, 160)
     buffers, targets = buffered_batches(plan[0], shape), plan[0].num_targets
     for dropout in ("dropout", "attention_dropout"):  # as two jobs of a sweep: two graphs
         trained = step(model(**{"dropout": 0.0, dropout: 0.3, "reserve": shape.max_length}), True)

@@ -58,8 +58,8 @@ class BatchIterator:
             self.plan = ShardedPlan(train, job.train.batch_tokens, job.train.seed, weights)
         self.buffer_shape: BufferShape | None = None
         if fixed_shape:
-            shard = self.plan if isinstance(self.plan, BatchPlan) else self.plan.first_shard()
-            self.buffer_shape = plan_buffers(shard, max_tokens, world.size)
+            longest = job.data.cleaning.max_tokens
+            self.buffer_shape = plan_buffers(self.plan, longest, max_tokens, world.size)
 
     def read(self, steps: Iterable[int]) -> Generator[tuple[list[Batch], int], None, None]:
         """This rank's micro-batches of each update, and its target tokens on all ranks.

@@ -61,11 +61,6 @@ class ShardedPlan:
         first = int(ends[position]) - updates
         return plan[epoch * updates + index - first]
 
-    def first_shard(self) -> BatchPlan:
-        """The plan of a shard, with updates as large as in all shards."""
-        number = int(self._visited[0])
-        return self._plan(number, TokenStore.load(self._corpus.shards[number]))
-
     def _count_updates(self) -> npt.NDArray[np.int64]:
         """[shards] number of updates, of at most ``batch_tokens`` unless pairs are long."""
         sizes, tokens = self._corpus.source_sizes, self._corpus.source_tokens
@@ -90,11 +85,8 @@ class ShardedPlan:
         number = int(self._order_of_epoch(epoch)[0][position])
         store = TokenStore.load(self._corpus.shards[number])
         store.verify()  # which also reads it ahead
-        plan = self._plan(number, store)
-        plan[epoch * plan.steps_per_epoch]  # plans the epoch
-        return plan
-
-    def _plan(self, number: int, store: TokenStore) -> BatchPlan:
         rng = np.random.default_rng([self._seed, number, _SHARD_SEED])
         seed, updates = int(rng.integers(2**63)), int(self._updates[number])
-        return BatchPlan(store, self._batch_tokens, seed, self._weights, updates)
+        plan = BatchPlan(store, self._batch_tokens, seed, self._weights, updates)
+        plan[epoch * plan.steps_per_epoch]  # plans the epoch
+        return plan

@@ -17,6 +17,7 @@ import torch
 from transformer_mt.batch import Batch, CuSeqlens
 from transformer_mt.data.batching.micro_batches import pack_pairs, split_batch
 from transformer_mt.data.batching.plan import BatchPlan, GlobalBatch
+from transformer_mt.data.batching.sharded_plan import ShardedPlan
 from transformer_mt.data.store.token_store import Indices, TokenStore
 
 _MULTIPLE = 64
@@ -40,26 +41,28 @@ class BufferShape:
     """Number of buffers that one rank usually needs for an update."""
 
 
-def plan_buffers(plan: BatchPlan, max_tokens: int, world_size: int = 1) -> BufferShape:
+def plan_buffers(
+    plan: BatchPlan | ShardedPlan, max_length: int, max_tokens: int, world_size: int = 1
+) -> BufferShape:
     """Chooses the buffer shape for the updates of a plan.
 
     Args:
         plan: The global batches of the training pairs.
+        max_length: Maximum length of a sequence of any update of the run.
         max_tokens: Maximum number of tokens per side in one buffer.
         world_size: Number of ranks that share an update.
     """
-    max_length = _round_up(plan.store.max_length)
     batches = [plan[step] for step in range(min(plan.steps_per_epoch, _SAMPLED_STEPS))]
     largest = max(_largest_share(batches, 1)[:2])
     parts = max(1, largest // (world_size * max_tokens))
     while True:
         src, tgt, pairs = _largest_share(batches, parts * world_size)
-        dummies = max(src, tgt) // max_length + 3
+        dummies = max(src, tgt) // _round_up(max_length) + 3
         # Each dummy pair needs a token on each side, even next to a pair of the longest sentences.
-        minimum = _round_up(plan.store.max_length + dummies)
+        minimum = _round_up(max_length + dummies)
         src, tgt = (max(_round_up(side + 2), minimum) for side in (src, tgt))
         if max(src, tgt) <= max(max_tokens, minimum) or pairs == 1:
-            return BufferShape(src, tgt, max_length, parts)
+            return BufferShape(src, tgt, _round_up(max_length), parts)
         parts += 1
 
 

@@ -88,8 +88,6 @@ class TokenStore:
     """Number of pairs of each data source; the sources follow one another."""
     fingerprint: str = ""
     """The ``checksum`` that was recorded on disk; empty for a store in memory."""
-    max_length_bound: int = 0
-    """Upper bound of the sequence lengths, as recorded on disk; 0 if unknown."""
     folder: Path | None = None
     """Folder of the store; None in memory."""
 
@@ -98,10 +96,8 @@ class TokenStore:
 
     @property
     def max_length(self) -> int:
-        """Upper bound of the sequence lengths."""
-        return self.max_length_bound or max(
-            int(side.lengths.max(initial=0)) for side in (self.src, self.tgt)
-        )
+        """Length of the longest sequence, computed at every access."""
+        return max(int(side.lengths.max(initial=0)) for side in (self.src, self.tgt))
 
     def pair_lengths(self, indices: Indices) -> Indices:
         """[2, B] source and target lengths of the pairs at ``indices`` [B]."""
@@ -127,7 +123,7 @@ class TokenStore:
                 tokens = _memory_map(folder / f"{name}.tokens", meta["dtype"], meta["tokens"][name])
                 offsets = _memory_map(folder / f"{name}.offsets", "int64", sum(sources) + 1)
                 sides[name] = Side(tokens, offsets)
-            return cls(sides["src"], sides["tgt"], sources, meta["sha256"], meta["longest"], folder)
+            return cls(sides["src"], sides["tgt"], sources, meta["sha256"], folder)
 
     def verify(self) -> None:
         """Checks the tokens against their checksum; reads all of them, a gigabyte in about 1 s.
@@ -213,9 +209,8 @@ def write_corpus(
             shards = np.fromiter(islice(shard_of_next, len(pairs)), np.int32, len(pairs))
             for number, writer in enumerate(writers):
                 writer.append(source, pairs.select(np.flatnonzero(shards == number)))
-    max_length = max(writer.max_length for writer in writers)
     for writer in writers:
-        writer.finish(max_length)
+        writer.finish()
 
 
 def _random_shards(count: int) -> Iterator[int]:
@@ -236,7 +231,6 @@ class _ShardWriter:
     """
 
     def __init__(self, folder: Path, dtype: np.dtype[Any], num_sources: int, files: ExitStack):
-        self.max_length = 0
         self._folder, self._dtype = folder, dtype
         self._source_sizes = [0] * num_sources
         self._num_tokens = {"src": 0, "tgt": 0}
@@ -252,19 +246,14 @@ class _ShardWriter:
             offsets = side.offsets[1:] + self._num_tokens[name]
             self._files[f"{name}.offsets"].write(offsets.tobytes())
             self._num_tokens[name] += len(side.tokens)
-        self.max_length = max(self.max_length, pairs.max_length)
         self._source_sizes[source] += len(pairs)
 
-    def finish(self, max_length: int) -> None:
-        """Writes the header, with the length of the longest sequence of all shards.
-
-        The files must be closed.
-        """
+    def finish(self) -> None:
+        """Writes the header; the files must be closed."""
         meta = {
             "format": FORMAT,
             "dtype": self._dtype.name,
             "tokens": self._num_tokens,
-            "longest": max_length,
             "sources": self._source_sizes,
             "sha256": checksum(self._folder),
         }

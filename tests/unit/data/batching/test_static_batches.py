@@ -63,7 +63,7 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
 ) -> None:
     store = numbered_store(lengths)
     plan = BatchPlan(store, batch_tokens, 1)
-    shape = plan_buffers(plan, max_tokens, world_size)
+    shape = plan_buffers(plan, store.max_length, max_tokens, world_size)
     for batch in epoch_of(plan) + epoch_of(plan, 1):
         found = []
         for rank in range(world_size):
@@ -79,7 +79,7 @@ def test_each_pair_of_an_update_is_on_exactly_one_rank(
 def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
     store = store_of_lengths(*realistic_lengths(0, 200_000, 250))
     plan = BatchPlan(store, 25_000, 1)
-    shape = plan_buffers(plan, 30_000, world_size)
+    shape = plan_buffers(plan, store.max_length, 30_000, world_size)
     assert max(shape.src_tokens, shape.tgt_tokens) <= 30_000
     used, room = np.zeros(2), np.zeros(2)
     # Not the steps that determine the sizes, and not the last, partial update. One may be split.
@@ -95,7 +95,7 @@ def test_little_of_a_buffer_is_padding(world_size: int, waste: float) -> None:
 def test_a_token_limit_near_the_longest_pair_still_packs_several_pairs() -> None:
     """The smallest buffer is larger than the limit by the room for dummies."""
     store = numbered_store([(128, 128)] * 40 + [(9, 9)] * 400)
-    shape = plan_buffers(BatchPlan(store, 2000, 1), 128)
+    shape = plan_buffers(BatchPlan(store, 2000, 1), store.max_length, 128)
     assert shape.src_tokens == shape.tgt_tokens == 192
     assert shape.parts < 30
 
