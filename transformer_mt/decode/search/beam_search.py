@@ -79,9 +79,7 @@ def beam_search(
         log_probs = model.step(tokens, parents)
         force(log_probs, active, t, max_lengths=max_lengths, eos=eos, prefixes=prefixes)
         state.advance(log_probs)
-        done, broken = torch.stack((state.done, state.broken)).tolist()  # synchronises
-        if any(broken):
-            raise InputError(NAN_MESSAGE)
+        done = state.done.tolist()  # synchronises
         if any(done):
             done_rows = [row for row, is_done in enumerate(done) if is_done]
             for row, hypotheses in zip(done_rows, state.hypotheses(done_rows), strict=True):
@@ -93,6 +91,8 @@ def beam_search(
             model.keep(rows)
             state.keep(rows)
         tokens, parents = state.tokens, state.parents
+    if not all(results):  # a score that is not a number is never the best
+        raise InputError(NAN_MESSAGE)
     return results
 
 
@@ -138,8 +138,6 @@ class BeamState:
         self._num_finished = torch.zeros_like(self._max_lengths)
         # [B] bool: whether the best hypotheses of the sentence are final.
         self.done = torch.zeros_like(self._max_lengths, dtype=torch.bool)
-        # [B] bool: whether the model's output for the sentence was not a number.
-        self.broken = torch.zeros_like(self.done)
 
     def advance(self, log_probs: Tensor) -> None:
         """One step of the search.
@@ -153,7 +151,6 @@ class BeamState:
         parents = index // (2 * self._beam_size)
         tokens = tokens.flatten(1).gather(1, index)
         values = values.flatten(1).gather(1, index)
-        self.broken |= top[:, 0].isnan() & ~self.done
         ends = tokens == self._eos
         self._add_finished(top, parents, values, ends)
         # The best W that do not end, in the same order.
@@ -197,7 +194,6 @@ class BeamState:
         index = torch.tensor(rows, device=self.done.device)
         for name in (
             "_max_lengths", "tokens", "parents", "_log_probs", "_finished", "_num_finished", "done",
-            "broken",
         ):  # fmt: skip
             setattr(self, name, getattr(self, name)[index])
         done, kept = slice(0, self._t), slice(0, len(rows))
