@@ -136,27 +136,6 @@ def test_finished_run_with_new_search_and_card_settings_is_only_scored_again(
     assert out == scores
 
 
-def test_a_killed_run_on_shards_resumes_exactly(
-    finished: Path, tmp_path: Path, train: Start
-) -> None:
-    """Of weighted data, with noise; runs on plain data in one shard are killed in robustness/."""
-    write_corpus(tmp_path, pairs=150)
-    more = ["augment=standard", "data.weights=[1.5]"]
-    more += ["data.shard_pairs=16", "train.batch_tokens=60", "train.checkpoint_every=5"]
-    more += ["train.max_steps=24", "train.validate_every=24"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(whole, *more, folder=tmp_path).done()
-    running = train(killed, *more, folder=tmp_path)
-    running.wait_for(lambda: len(checkpoints(killed)) >= 2)
-    running.send(signal.SIGKILL)
-    running.wait()
-    assert not (killed / "test.json").exists()
-    _, err = train(killed, *more, folder=tmp_path).done()
-    assert "resuming after update" in err
-    same_model(killed, whole)
-    assert curve(whole)[0] != curve(finished)[0]  # the training data differ
-
-
 def test_run_is_repeated_from_its_config_yaml(finished: Path, tmp_path: Path) -> None:
     again, desk = tmp_path / "again", tmp_path / "desk"
     desk.mkdir()

@@ -52,10 +52,10 @@ RECIPES: list[tuple[str, ...]] = [
     (),
     ("train.clip_norm=1",),
     ("train.final=best", "train.best_by=nll", "train.patience=2", "train.validate_every=4"),
-    ("data.shard_pairs=16", "train.batch_tokens=60"),
+    ("augment=standard", "data.weights=[1.5]", "data.shard_pairs=16", "train.batch_tokens=60"),
 ]
 """Overrides on how a run ends, where validations in the third do not coincide with checkpoints; in
-the last, the corpus has several shards."""
+the last, the corpus has noise, a weight and several shards."""
 TWO_RANKS = ("distributed.processes=2",)
 
 
@@ -163,19 +163,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "hits"),
+    ("recipes", "numbers", "hits"),
     [
-        ([signal.SIGKILL], 3),
-        pytest.param([signal.SIGKILL], 40, marks=pytest.mark.slow),
-        pytest.param([signal.SIGTERM, signal.SIGINT], 4, marks=pytest.mark.slow),
+        (RECIPES[-1:], [signal.SIGKILL], 3),
+        pytest.param(RECIPES, [signal.SIGKILL], 40, marks=pytest.mark.slow),
+        pytest.param(RECIPES, [signal.SIGTERM, signal.SIGINT], 4, marks=pytest.mark.slow),
     ],
 )
 def test_runs_are_hit_by_signals_at_any_moment(
-    numbers: Sequence[signal.Signals], hits: int, lab: Lab
+    recipes: Sequence[tuple[str, ...]], numbers: Sequence[signal.Signals], hits: int, lab: Lab
 ) -> None:
     rng, left = random.Random(f"{SEED} {numbers}"), hits * TIMES
     while left > 0:
-        recipe = rng.choice(RECIPES)
+        recipe = rng.choice(recipes)
         (_, seconds), run_dir = lab.expected(*recipe), lab.new_folder()
         print("run", *recipe)
         while left > 0:
