@@ -81,7 +81,7 @@ def record_start(
     start: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "step": step,
-        "command": shlex.join(sys.argv).encode(errors="backslashreplace").decode(),
+        "command": shlex.join(sys.argv),
         "version": transformer_mt.__version__,
         "revision": revision,
         "python": platform.python_version(),

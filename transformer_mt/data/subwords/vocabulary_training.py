@@ -2,7 +2,6 @@
 
 import io
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -59,8 +58,6 @@ def train_tokenizer(
         )
     except RuntimeError as error:
         reason = str(error).rpartition("] ")[2] or "every training line is empty or too long"
-        reason = reason.replace(" with --character_coverage option", "")
-        reason = re.sub(r"\b(vocab_size|character_coverage)\b", r"tokenizer.\1", reason)
         raise InputError(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None

@@ -47,11 +47,7 @@ def test_a_reservoir_holds_a_uniform_sample(size: int) -> None:
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_an_impossible_size_is_an_error_with_advice(kind: str) -> None:
     for size, advice in (
-        (
-            8,
-            r"is smaller .* 8 vs \d+\. Increase tokenizer\.vocab_size or decrease "
-            r"tokenizer\.character_coverage\.",
-        ),
+        (8, r"is smaller .* 8 vs \d+\. Increase vocab_size or decrease character_coverage .*"),
         (5000, r"too high .* to a value <= \d+\."),
     ):
         with input_error(rf"tokenizer\.vocab_size={size}: Vocabulary size {advice}$"):
