@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from transformer_mt.config.checks import dotted
 from transformer_mt.files import write_text
 
 if TYPE_CHECKING:
-    from transformer_mt import LoadedFolder, Translator
+    from transformer_mt import LoadedFolder
 
 
 class Pair(NamedTuple):
@@ -132,10 +132,11 @@ class TranslatedDocument(NamedTuple):
 class Document(Protocol):
     """A document in a format of ``DOCUMENT_FORMATS``; made from a job, and used once."""
 
-    def __init__(self, job: TranslateJob, /) -> None: ...
+    unplaced: list[Any]
+    """Filled by the translator of its lines (``MARKUP``): what it could not place of their markup,
+    before ``write``."""
 
-    def wrap(self, translator: "Translator", /) -> LineTranslator:
-        """The translator of the document's lines: the given one, or a wrapper of it."""
+    def __init__(self, job: TranslateJob, /) -> None: ...
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str, /) -> Sequence[str]:
         """The lines to translate.

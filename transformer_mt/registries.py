@@ -33,7 +33,8 @@ TRACKERS: Registry = {
 """``trackers``: ``protocols.Tracker``; each needs the package of its name."""
 
 MARKUP = "transformer_mt.contrib.documents.markup:MarkupTranslator"
-"""``markup=keep`` of mt-translate: wraps the ``Translator`` as a ``protocols.LineTranslator``."""
+"""``markup=keep`` of mt-translate, and documents: wraps the ``Translator`` as a
+``protocols.LineTranslator``, which adds what it cannot place to a list, if there is one."""
 
 DOCUMENT_FORMATS: Registry = {
     "html": "transformer_mt.contrib.documents.html_document:HtmlDocument",

@@ -7,6 +7,7 @@ from typing import TypeVar, cast
 
 from transformer_mt.config import DataConfig, TranslateJob
 from transformer_mt.contrib.documents.document import MarkupDocument
+from transformer_mt.contrib.documents.markup import MarkupTranslator
 from transformer_mt.data.subwords.tokenizer import Tokenizer
 from transformer_mt.data.text.normalization import Normalizer
 from transformer_mt.decode.translator import Translator
@@ -65,7 +66,8 @@ def parsed(format: type[Parsed], text: str, src_lang: str = "en", tgt_lang: str 
 
 def capitals(document: MarkupDocument, *, reverse: bool = False) -> str:
     """A document with the words of its units in capitals."""
-    translator = document.wrap(cast(Translator, Capitals(reverse=reverse)))
+    inner = cast(Translator, Capitals(reverse=reverse))
+    translator = MarkupTranslator(inner, document.unplaced)
     lines = [unit.line for unit in document.units]
     best = translator.translate_nbest(lines, 1)
     text, failed = document.translated([translations[0].text for translations in best])

@@ -66,8 +66,7 @@ class LineProcessor:
 
     Args:
         job: What to translate with.
-        document: What the lines belong to. It is wrapped around the translator in place of the
-            job's ``markup``.
+        document: What the lines belong to. Their markup is kept, as with the job's ``markup``.
     """
 
     def __init__(self, job: TranslateJob, document: Document | None = None):
@@ -90,10 +89,9 @@ class LineProcessor:
         self.stats = InputStats()
         """Lines so far; of a job that resumes, from the beginning of its input."""
         self._wrapped: LineTranslator = self._translator
-        if document is not None:
-            self._wrapped = document.wrap(self._translator)
-        elif job.markup == "keep":
-            self._wrapped = resolve_name(MARKUP)(self._wrapped)
+        if document is not None or job.markup == "keep":
+            unplaced = None if document is None else document.unplaced
+            self._wrapped = resolve_name(MARKUP)(self._translator, unplaced)
         # A document reports its own, and a given translation may be empty.
         self._counts_empty = document is None and job.score is None
         # Beginnings of translations, or translations to score; one for each line of the input.

@@ -10,6 +10,7 @@ from support.documents import Capitals
 
 from transformer_mt import InputError, Translator
 from transformer_mt.config import TranslateJob
+from transformer_mt.contrib.documents.markup import MarkupTranslator
 from transformer_mt.contrib.documents.po_document import PoDocument
 from transformer_mt.protocols import TranslatedDocument
 
@@ -44,7 +45,8 @@ def po_document(*, fuzzy: bool = False) -> PoDocument:
 def translated(content: bytes, *, fuzzy: bool = False) -> TranslatedDocument:
     document = po_document(fuzzy=fuzzy)
     lines = document.read(content, "en", "de")
-    best = document.wrap(cast(Translator, Capitals())).translate_nbest(lines, 1)
+    translator = MarkupTranslator(cast(Translator, Capitals()), document.unplaced)
+    best = translator.translate_nbest(lines, 1)
     return document.write([translations[0].text for translations in best])
 
 
@@ -88,9 +90,17 @@ def test_open_messages_are_translated(given: str, expected: str, tmp_path: Path)
         )
 
 
-@pytest.mark.parametrize(("number", "forms"), [(1, "BS"), (3, "A BS BS")])
-def test_other_numbers_of_plural_forms(number: int, forms: str) -> None:
-    header = HEADER.replace("nplurals=2", f"nplurals={number}")
+@pytest.mark.parametrize(
+    ("rule", "forms"),
+    [
+        ("nplurals=1; plural=0", "BS"),
+        ("nplurals=3; plural=(n != 1)", "A BS BS"),
+        ("nplurals=3; plural=n==0 ? 0 : n==1 ? 1 : 2", "BS A BS"),  # as in Arabic
+        ("nplurals=2", "A BS"),
+    ],
+)
+def test_other_rules_of_plural_forms(rule: str, forms: str) -> None:
+    header, number = HEADER.replace("nplurals=2; plural=(n != 1)", rule), len(forms.split())
     message = 'msgid "a"\nmsgid_plural "bs"\nmsgstr[0] ""\n'
     lines = translated((header + message).encode()).content.decode().splitlines()[-number:]
     assert lines == [f'msgstr[{i}] "{form}"' for i, form in enumerate(forms.split())]
@@ -123,6 +133,7 @@ def test_new_translations_are_fuzzy_unless_the_job_says_otherwise() -> None:
     ("content", "message"),
     [
         (b'msgid "a"\nmsgstr "b" c', r"Syntax error in po file \(line 2\)"),
+        (HEADER.replace("n != 1", "n <> 1").encode(), "^Plural-Forms: unexpected token"),
         (b'msgid "a"\r\nmsgstr ""\r\n"a\\"\r\n', "^line 3: close the quote$"),
         (b"\xff", r"not valid UTF-8 \(byte 0xFF at position 1\): convert it"),
         (HEADER.replace("UTF-8", "koi8-r").encode(), "charset=koi8-r: convert it with msgconv"),

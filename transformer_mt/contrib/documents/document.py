@@ -13,14 +13,9 @@ from collections.abc import Callable, Sequence
 from html import escape, unescape
 from typing import NamedTuple, TypeVar
 
-from transformer_mt import InputError, Translator
+from transformer_mt import InputError
 from transformer_mt.config import TranslateJob
-from transformer_mt.contrib.documents.markup import (
-    MarkupTranslator,
-    Unplaced,
-    is_malformed,
-    is_usable,
-)
+from transformer_mt.contrib.documents.markup import Unplaced, is_malformed, is_usable
 from transformer_mt.protocols import WORD, TranslatedDocument
 
 T = TypeVar("T")
@@ -96,15 +91,11 @@ class MarkupDocument(ABC):
         self.units: list[Unit] = []
         self.added: set[int] = set()
         """Indices of parts that the document did not have."""
-        self._unplaced: list[Unplaced] = []
+        self.unplaced: list[Unplaced] = []
 
     @abstractmethod
     def parse(self, text: str, src_lang: str, tgt_lang: str) -> None:
         """Cuts a document into parts and units; raises ``InputError`` if it is damaged."""
-
-    def wrap(self, translator: Translator) -> MarkupTranslator:
-        """A wrapper of the translator that keeps the tags of lines."""
-        return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
         """The lines of the units.
@@ -122,7 +113,7 @@ class MarkupDocument(ABC):
     def write(self, translations: Sequence[str]) -> TranslatedDocument:
         """The document with translations of its units."""
         text, failed = self.translated(translations)
-        warnings = list_places(UNPLACED, self._unplaced, self.place)
+        warnings = list_places(UNPLACED, self.unplaced, self.place)
         warnings += list_places(FAILED, failed, lambda unit: f"line {self.line_number(unit.start)}")
         return TranslatedDocument(text.encode(), len(self.units) - len(failed), warnings)
 

@@ -1,5 +1,6 @@
 """PO files of gettext: which messages are translated, and where their translations go."""
 
+import gettext
 import re
 from collections.abc import Sequence
 from itertools import islice, pairwise
@@ -7,11 +8,11 @@ from typing import Any
 
 import polib
 
-from transformer_mt import InputError, Translator
+from transformer_mt import InputError
 from transformer_mt.config import TranslateJob
 from transformer_mt.config.languages import may_be_same_language
 from transformer_mt.contrib.documents.document import FAILED, UNPLACED, decode, list_places
-from transformer_mt.contrib.documents.markup import MarkupTranslator, Unplaced, is_usable
+from transformer_mt.contrib.documents.markup import Unplaced, is_usable
 from transformer_mt.protocols import TranslatedDocument
 
 _LINE = re.compile(r"((?=.*[^\W\d_])\S(?:.*\S)?)")
@@ -22,7 +23,8 @@ _COMMENT = re.compile(r"^(?:#(?![,|~]).*)?\n", re.MULTILINE)
 """A comment, a reference or an empty line, but neither flags nor the previous text."""
 _UNCLOSED = re.compile(r'^\s*(?:msg\S+\s+)?"(?:[^"\\\n]|\\.)*$', re.MULTILINE)
 """A line whose quote is not closed; polib would cut off its last character."""
-_NUM_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b")
+_PLURAL_FORMS = re.compile(r"\s*nplurals\s*=\s*(\d)\b\s*(?:;\s*plural\s*=\s*([^;]+))?")
+"""Number of plural forms, and the expression that numbers them."""
 
 
 class PoDocument:
@@ -32,12 +34,8 @@ class PoDocument:
     """
 
     def __init__(self, job: TranslateJob) -> None:
-        self._fuzzy, self._unplaced = job.fuzzy, list[Unplaced]()
+        self._fuzzy, self.unplaced = job.fuzzy, list[Unplaced]()
         self._open = list[tuple[int, Any, dict[int, list[str]]]]()
-
-    def wrap(self, translator: Translator) -> MarkupTranslator:
-        """A wrapper of the translator that keeps placeholders, tags and addresses."""
-        return MarkupTranslator(translator, self._unplaced)
 
     def read(self, content: bytes, src_lang: str, tgt_lang: str) -> list[str]:
         """The lines of the messages to translate."""
@@ -55,12 +53,17 @@ class PoDocument:
         language = header.get("Language") or tgt_lang
         if not may_be_same_language(language, tgt_lang):
             raise InputError(f"Language is {language}, but the model translates to {tgt_lang}")
-        match = _NUM_FORMS.match(header.get("Plural-Forms", ""))
+        match = _PLURAL_FORMS.match(header.get("Plural-Forms", ""))
+        num_forms, expression = match.groups() if match else ("2", None)
+        try:
+            form_for_one = gettext.c2py(expression or "n != 1")(1)
+        except ValueError as error:
+            raise InputError(f"Plural-Forms: {error}") from None
         lines = text.splitlines(keepends=True)
         starts = [max(0, message.linenum - 1) for message in messages]  # 0: without a header
         self._blocks = ["".join(lines[a:b]) for a, b in pairwise([0, *starts, len(lines)])]
         for number, message in enumerate(messages, 1):  # of its block
-            texts = _open_texts(message, int(match[1]) if match else 2)
+            texts = _open_texts(message, int(num_forms), form_for_one)
             forms = {form: _LINE.split(text) for form, text in texts.items()}
             self._open += [(number, message, forms)] if forms else []
         return [each for *_, forms in self._open for part in forms.values() for each in part[1::2]]
@@ -77,7 +80,7 @@ class PoDocument:
                 usable &= all(map(is_usable, lines, parts[1::2]))
                 unplaced += [
                     f"{each.markup} in line {message.linenum}"
-                    for each in self._unplaced
+                    for each in self.unplaced
                     if any(each.line in line for line in lines)
                 ]
             if not usable:
@@ -100,11 +103,12 @@ class PoDocument:
         return TranslatedDocument("".join(blocks).encode(), done, warnings)
 
 
-def _open_texts(message: Any, num_forms: int) -> dict[int, str]:
+def _open_texts(message: Any, num_forms: int, form_for_one: int) -> dict[int, str]:
     """The texts of a message that need a translation, by plural form."""
     if message.obsolete:
         return {}
     texts, given = [message.msgid], message.msgstr_plural or {0: message.msgstr}
     if message.msgid_plural:  # a single form is the plural
-        texts = [message.msgid, *[message.msgid_plural] * num_forms][num_forms == 1 :][:num_forms]
+        one = form_for_one if num_forms > 1 else None
+        texts = [message.msgid if i == one else message.msgid_plural for i in range(num_forms)]
     return {i: text for i, text in enumerate(texts) if text and (message.fuzzy or not given.get(i))}

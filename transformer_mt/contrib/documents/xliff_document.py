@@ -189,7 +189,7 @@ def _with_languages(tag: Token, src_lang: str, tgt_lang: str) -> Token:
             model = f"the model translates {src_lang} to {tgt_lang}"
             raise InputError(f"{name} is {given}, but {model}")
     if source in tag.attributes and target not in tag.attributes:
-        return tag._replace(raw=_with_attribute(tag.raw, target, tgt_lang))
+        return tag._replace(raw=_with_attribute(tag.raw, target, tgt_lang.replace("_", "-")))
     return tag
 
 
