@@ -188,6 +188,7 @@ class TrainStep:
             group["lr"] = lr
         # The interface of GradScaler to fused optimizers, which take fp32 scalars only.
         fused: Any = self.optimizer
+        assert fused._step_supports_amp_scaling, "not a fused optimizer"
         fused.grad_scale = None if divisor is None else divisor.float()
         fused.found_inf = found_inf.float()
         fused.step()

@@ -7,10 +7,12 @@ vocabulary (``tokenizer.model``, or ``source.spm`` and ``target.spm``), of which
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from transformer_mt.batch import Batch, Packed
 from transformer_mt.data.subwords.tokenizer import BOS, EOS, UNK, Tokenizer, copy_vocabulary
-from transformer_mt.decode.engine import SINUSOIDS
+from transformer_mt.decode.engine import SINUSOIDS, UnavailableError
 from transformer_mt.model.layers import (
     DecoderLayer,
     EncoderLayer,
@@ -30,12 +32,40 @@ def save(
     """Writes a converted model and a copy of its vocabulary into an empty folder.
 
     The model must have a supported shape (``engine.check_supported``) and be on the CPU.
+
+    Raises:
+        UnavailableError: The converted model computes something else, because a layer was changed.
     """
     spec = specification(model, tokenizer)
     spec.validate()
     spec.optimize(quantization=compute_type)
     spec.save(str(folder))
     copy_vocabulary(vocabulary, folder)
+    _compare(folder, model, tokenizer, 0.1 if compute_type.startswith("int") else 0.01)
+
+
+def _compare(folder: Path, model: Transformer, tokenizer: Tokenizer, tolerance: float) -> None:
+    """Raises ``UnavailableError`` unless both models give some pieces the same log-probabilities.
+
+    Args:
+        folder: The converted model.
+        model: The model.
+        tokenizer: Its vocabulary.
+        tolerance: Maximum sum of the differences, as a share of the sum of the log-probabilities.
+    """
+    import ctranslate2
+
+    src, tgt = (range(size - 5, size) for size in (tokenizer.vocab_size, tokenizer.tgt.vocab_size))
+    sides = Packed.from_sequences([[*src, EOS]]), Packed.from_sequences([[BOS, *tgt]])
+    tgt_out = torch.tensor([*tgt, EOS])
+    with torch.inference_mode():
+        log_probs = model.logits(model(Batch(*sides, tgt_out))).log_softmax(-1)
+    expected = log_probs.gather(1, tgt_out[:, None])[:, 0]
+    pieces = [[tokenizer.vocabulary[i] for i in src]], [[tokenizer.tgt.vocabulary[i] for i in tgt]]
+    (found,) = ctranslate2.Translator(str(folder), compute_type="float32").score_batch(*pieces)
+    differences = (torch.tensor(found.log_probs) - expected).abs().sum()
+    if not differences <= tolerance * expected.abs().sum():
+        raise UnavailableError("CTranslate2 does not compute what the layers of this model do")
 
 
 def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
@@ -44,11 +74,14 @@ def specification(model: Transformer, tokenizer: Tokenizer) -> Spec:
     from ctranslate2.specs.common_spec import Activation
 
     config = model.config
+    activation = getattr(Activation, config.activation.upper(), None)
+    if activation is None:
+        raise UnavailableError(f"CTranslate2 does not support model.activation={config.activation}")
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
-        activation=Activation[config.activation.upper()],
+        activation=activation,
     )
     for stack, embedding, out in (
         (spec.encoder, model.source_embedding, spec.encoder.embeddings[0]),

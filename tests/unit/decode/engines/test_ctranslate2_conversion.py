@@ -6,12 +6,14 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import torch
+from support.errors import input_error
 from support.model_folders import load_folder, write_model
 
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import run_layout
 from transformer_mt.decode.engines.converted_models import find_or_convert
 from transformer_mt.errors import InputError
+from transformer_mt.model.layers import FeedForward
 from transformer_mt.model.transformer import Transformer
 from transformer_mt.model_folder import ModelFolder
 
@@ -40,6 +42,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("compute_type", ["float32", "int8"])
+def test_a_model_whose_layers_were_changed_is_refused(
+    folder: Path, compute_type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda self, x: 2 * forward(self, x))
+    with input_error("does not compute what the layers of this model do"):
+        convert(folder, compute_type)
 
 
 def test_converted_once_for_each_model(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
