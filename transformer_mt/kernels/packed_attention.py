@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -260,6 +261,7 @@ class _EagerAttention(torch.autograd.Function):
         return output.index_select(0, place).view(len(query), -1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, *saved = ctx.saved_tensors
         queries, keys, num_heads, dropout = ctx.constants

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from transformer_mt.batch import Batch, Buckets, Packed
 from transformer_mt.config import ModelConfig
 from transformer_mt.kernels.packed_attention import pad_heads
-from transformer_mt.kernels.products import PackedLinear
+from transformer_mt.kernels.products import Linear, PackedLinear
 from transformer_mt.model.layers import (
     CrossKVProjection,
     DecoderLayer,
@@ -270,7 +270,8 @@ def for_inference(model: Transformer, dtype: torch.dtype = torch.float32) -> Tra
     packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     for parent in list(packed.modules()):
         for name, child in parent.named_children():
-            if isinstance(child, nn.Linear):
+            hooked = child._forward_hooks or child._forward_pre_hooks
+            if type(child) is Linear and not hooked:  # an adapter, for example, is a subclass
                 setattr(parent, name, PackedLinear(child.weight, child.bias, dtype))
     output = packed.output_weight, packed.output_bias
     packed.packed_output = PackedLinear(*output, torch.float32)  # as on a GPU, see ``logits``

@@ -69,6 +69,15 @@ def test_outputs_and_gradients_equal_those_of_single_sequences(
         torch.testing.assert_close(mine, theirs)
 
 
+def test_second_derivatives_are_refused() -> None:
+    one = Buckets.from_lengths(np.array([2]), [1], [(1, 2)], 2)
+    x = torch.randn(2, H * K, requires_grad=True)
+    squares = packed_attention(x, x, x, one, one, H).square().sum()
+    (gradient,) = torch.autograd.grad(squares, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 @pytest.mark.parametrize("kernel", ["written out", "fused", "variable length"])
 def test_dropout_keeps_the_mean_and_depends_on_the_seed(
     kernel: str, monkeypatch: pytest.MonkeyPatch

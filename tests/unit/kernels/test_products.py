@@ -36,6 +36,14 @@ def test_values_and_gradients_equal_torch_in_float64(n: int, k: int, m: int, bia
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-5, atol=1e-5)
 
 
+def test_second_derivatives_are_refused() -> None:
+    layer = Linear(2, 2)
+    squares = layer(torch.ones(1, 2)).square().sum()
+    (gradient,) = torch.autograd.grad(squares, layer.bias, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 @pytest.mark.parametrize("transposed", [True, False])
 def test_gradients_under_autocast_equal_those_of_torch(
     transposed: bool, monkeypatch: pytest.MonkeyPatch

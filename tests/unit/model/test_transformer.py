@@ -76,6 +76,21 @@ def test_decoding_steps_give_the_same_logits(config: dict[str, Any]) -> None:
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 
+def test_layers_of_others_keep_what_they_compute() -> None:
+    class Adapter(products.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) - 1
+
+    model = transformer()
+    for layer in model.decoder:
+        feed_forward: Any = layer.feed_forward
+        adapter = Adapter(*feed_forward.linear1.weight.T.shape)
+        adapter.load_state_dict(feed_forward.linear1.state_dict())
+        feed_forward.linear1 = adapter
+        feed_forward.linear2.register_forward_pre_hook(lambda _, x: x[0] * 2)
+    torch.testing.assert_close(steps(for_inference(model)), steps(model))
+
+
 def test_small_products_stay_in_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_SMALL", 2**19)
     model = transformer()

@@ -64,6 +64,14 @@ def test_loss_and_gradients_equal_cross_entropy(
         torch.testing.assert_close(gradients[2:], wanted[2:], rtol=1e-6, atol=1e-6)
 
 
+def test_second_derivatives_are_refused() -> None:
+    hidden, weight, targets = problem()
+    loss, _ = smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    (gradient,) = torch.autograd.grad(loss.square(), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
 def test_the_gradient_of_a_scaled_loss_is_scaled_before_it_is_rounded_to_fp16() -> None:
     # A third of the pieces have probabilities of about 1e-8, less than the smallest number of fp16,
     # as pieces that are never the target get without smoothing.
