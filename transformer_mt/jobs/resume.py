@@ -47,6 +47,9 @@ _END_DEPENDS_ON = {"decode", "data.test", "train.average_checkpoints", "train.fi
 """Settings, and groups of settings, that the final scores and the model card depend on, given the
 checkpoints."""
 
+_UPDATES_DEPEND_ON = {"schedule", "train.clip_norm"}
+"""Settings, and groups of settings, that may differ, and then change the updates that follow."""
+
 _DATA = {
     "valid": "validation data has",  # first: it also changes a corpus that is cleaned of its pairs
     "corpus": "training data or its vocabulary has",
@@ -72,6 +75,11 @@ class RecordedRun:
         for key, name in _DATA.items():
             if self._differs(key, data):
                 remedy = "choose a different run_dir, or delete that folder"
+                if held_out.sizes(job.data):  # of more text, other pairs
+                    remedy = (
+                        "choose a different run_dir; to keep the pairs that this one has held out, "
+                        f"set data.valid and data.test to files of {self.run_dir / 'data'}"
+                    )
                 drops = job.data.cleaning.drop_held_out
                 if key == "corpus" and drops and self._differs("test", data):
                     remedy = (
@@ -79,6 +87,15 @@ class RecordedRun:
                         "changed, too; restore it, and score other test sets with mt-eval"
                     )
                 raise InputError(f"the {name} changed since {self.run_dir} was started: {remedy}")
+
+    def changed_updates(self, job: TrainJob) -> str:
+        """Settings of updates that differ from the run's so far, in words; empty if none does."""
+        changed = _changed(self.job, job).items()
+        return ", ".join(
+            f"{key} was {old}, now {new}"
+            for key, (old, new) in changed
+            if _is_in(_UPDATES_DEPEND_ON, key)
+        )
 
     def current_scores(self, job: TrainJob, data: Prepared) -> list[Score] | None:
         """The test scores of a run that ended with these settings; None if it did not."""

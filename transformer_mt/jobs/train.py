@@ -151,7 +151,13 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         validator = partial(training_scores.validate, job, data, world)
         trainer = Trainer(job, data, validator, world)
         state = trainer.state
+        changed = recorded.changed_updates(job) if recorded else ""
         if trainer.finished:
+            if world.broadcast_object(changed):
+                raise InputError(
+                    f"{run_dir} is finished ({trainer.finished}), so a setting of updates has no "
+                    f"effect ({changed}): choose a different run_dir, or raise that limit"
+                )
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
                 advice = f"{trainer.finished}; raise that limit to continue training"
@@ -166,7 +172,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
             run_folder.write_start(run_dir, job, data)
         starts = run_folder.record_start(run_dir, world, parameters, state.step, trainer.precision)
         if world.is_main:
-            _log_start(job, data, trainer, parameters, world)
+            _log_start(job, data, trainer, parameters, world, changed)
         with Trackers(job if world.is_main else None, state.step) as trackers:
             try:
                 model = trainer.run(trackers)
@@ -212,7 +218,7 @@ def _check_data(job: TrainJob, data: Prepared, world: World) -> None:
 
 
 def _log_start(
-    job: TrainJob, data: Prepared, trainer: Trainer, parameters: int, world: World
+    job: TrainJob, data: Prepared, trainer: Trainer, parameters: int, world: World, changed: str
 ) -> None:
     """Logs the sizes of model and run, and what training starts from."""
     batches, max_steps = trainer.batches, job.train.max_steps
@@ -240,7 +246,8 @@ def _log_start(
             f"{job.schedule.warmup_steps:,}",
         )
     if trainer.state.step:
-        log.info("resuming after update %s", f"{trainer.state.step:,}")
+        now = f"; {changed}" if changed else ""
+        log.info("resuming after update %s%s", f"{trainer.state.step:,}", now)
     elif job.train.init_from:
         log.info("starting from the weights of %s (%s)", job.train.init_from, layers)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.errors import input_error
 from support.model_folders import JOB
 
 import transformer_mt
@@ -74,6 +75,7 @@ def test_scores_are_those_of_the_model_and_the_test_set(tmp_path: Path) -> None:
     def current(job: TrainJob = JOB, data: Any = None) -> list[Score] | None:
         recorded = resume.check(tmp_path, job)
         assert recorded
+        recorded.check_data(job, data or prepared())  # another test set is accepted
         return recorded.current_scores(job, data or prepared())
 
     assert resume.check(tmp_path, JOB) is None
@@ -141,6 +143,10 @@ def test_other_data_are_refused(
     with pytest.raises(InputError, match=remedy) as refused:
         recorded.check_data(job, prepared(*changed))
     assert f"changed since {tmp_path} was started: " in str(refused.value)
+    held_out = replace(job, data=replace(job.data, valid=[], valid_pairs=9))
+    if "valid" in changed:
+        with input_error(f"set data.valid and data.test to files of {tmp_path}/data$"):
+            recorded.check_data(held_out, prepared(*changed))
 
 
 COMMIT = """
