@@ -23,6 +23,7 @@ from transformer_mt.errors import InputError, UsageError
 from transformer_mt.files import read_json
 from transformer_mt.run_layout import RUN_INFO
 
+_RUN_FOLDERS = ("hydra.sweep.dir=${run_dir}", "hydra.sweep.subdir=${hydra.job.override_dirname}")
 _WRITE_NOTHING = ("hydra/hydra_logging=none", "hydra/job_logging=none", "hydra.output_subdir=null")
 """Overrides that keep Hydra from writing logs and settings of jobs, which write their own."""
 
@@ -103,6 +104,8 @@ def _sweep(command: Command, flags: Namespace, overrides: list[str]) -> None:
         excluded = {item.key_or_group for item in fixed} - swept if swept else set()
         keys = sorted({*excluded, "run_dir"})
         given += [*_WRITE_NOTHING, "hydra.mode=MULTIRUN"]
+        if command == "train":
+            given = [*_RUN_FOLDERS, *given]  # first, so that the user's own override them
         given.append(override("hydra.job.config.override_dirname.exclude_keys", keys))
         if "direction" in config.hydra.sweeper and config.train.best_by != "nll":
             given.append("hydra.sweeper.direction=maximize")

@@ -12,8 +12,10 @@ import pytest
 from support.paths import ROOT
 from support.training_runs import Running, arguments, records, write_corpus
 
+from transformer_mt import compose
 from transformer_mt.cli import command_line
 from transformer_mt.config import Command, TrainJob
+from transformer_mt.model_folder import write_config
 
 Run = Callable[..., tuple[int, str, str]]
 Sweep = Callable[..., tuple[int, str, list[Any]]]
@@ -90,6 +92,17 @@ def test_a_job_has_the_data_and_the_options_of_its_sweep(
     folders = {Path(job.run_dir) for job in jobs}
     assert len(folders) == 4
     assert {folder.parent for folder in folders} == {Path("r s")}
+
+
+def test_the_configuration_of_a_run_can_be_swept(
+    sweep: Sweep, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write_config(folder, compose(["model=tiny", "run_dir=r"]))
+    found = ["--config-dir", str(folder), "--config-name", "config"]
+    jobs = sweep("train", *found, "run_dir=s", "train.seed=1,2")[2]
+    assert [job.run_dir for job in jobs] == ["s/train.seed=1", "s/train.seed=2"]
+    assert {job.model.d_model for job in jobs} == {128}
 
 
 def test_texts_of_a_sweep_are_what_was_typed(sweep: Sweep) -> None:
