@@ -3,8 +3,8 @@
     python scripts/compare_runs.py FOLDER [FOLDER ...]
 
 A row is a run: its settings that differ between the runs, its number of updates, the loss and
-perplexity of the last validation, the best validation (of ``train.best_by``), and the scores of the
-test set.
+perplexity of the last validation, which is that of the final model if it is an average, the best
+validation (of ``train.best_by``), and the scores of the test set.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def results(run: Path, best_by: str) -> dict[str, Any]:
     records = read_records(run)
     updates = max((record["step"] for record in records), default=0)
     columns: dict[str, Any] = {"updates": f"{updates}" if is_finished else f"{updates}, unfinished"}
-    validations = [record for record in records if record["split"] == "valid"]
+    validations = [record for record in records if record["split"] != "train"]
     if validations:
         columns |= {f"valid {key}": validations[-1].get(key) for key in ("loss", "ppl")}
         scores = [record[best_by] for record in validations if record.get(best_by) is not None]

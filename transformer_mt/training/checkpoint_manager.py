@@ -120,6 +120,8 @@ class CheckpointManager:
         self.wait()
         weights = self._write_model(state.best_step)
         updates = ", ".join(f"{step:,}" for step in self.model_steps)
+        if self._config.final == "average":
+            updates += f" ({len(self.model_steps)} of {self._config.average_checkpoints})"
         log.info("the final model is made from the checkpoints of updates: %s", updates)
         return weights
 

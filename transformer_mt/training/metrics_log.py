@@ -1,4 +1,7 @@
-"""``metrics.jsonl``: one JSON object for each logged interval of training and each validation."""
+"""``metrics.jsonl``: one JSON object for each logged interval of training and each validation.
+
+That of the final model is recorded, too, if it is an average: ``final``.
+"""
 
 import json
 import math
@@ -25,6 +28,7 @@ class MetricsLog:
         self._path = run_dir / run_layout.METRICS
         # The validation of the latest update is recorded before its checkpoint knows of it.
         done = {"train": state.step, "valid": state.step - (state.metrics is None)}
+        done["final"] = state.step - 1  # it is made again
         text = ""
         for record in read_records(run_dir):
             if record["step"] <= done[record["split"]]:
@@ -35,7 +39,7 @@ class MetricsLog:
         """Writes one record; numbers that are not finite become null, as JSON has no NaN.
 
         Args:
-            split: ``train`` or ``valid``.
+            split: ``train``, ``valid`` or ``final``.
             step: Number of updates done.
             values: Metrics by name.
         """

@@ -95,6 +95,11 @@ class Monitor:
             self._trackers.log_samples(step, result.samples)
         self.note(f"  validation: {self.format_validation(metrics)}")
 
+    def log_final(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Records the validation of the final model, an average of checkpoints."""
+        self._record("final", step, {**metrics, "ppl": perplexity(metrics["nll"])})
+        self.note(f"  final model: {self.format_validation(metrics)}")
+
     def format_validation(self, metrics: Mapping[str, float]) -> str:
         """The results of a validation as one line."""
         parts = [f"loss {metrics['loss']:.3f}", self.format_metric("nll", metrics["nll"])]

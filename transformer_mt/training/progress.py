@@ -49,7 +49,7 @@ class TrainingState:
         """Compares a validation of the current weights with the best one so far.
 
         The step's checkpoint stores the result; if the process ends before that, the validation is
-        repeated. While the best and the new score are below ``_CHANCE``, the negative
+        repeated. While the best and the new score are equal, or below ``_CHANCE``, the negative
         log-likelihood decides.
 
         Args:
@@ -73,7 +73,8 @@ class TrainingState:
 
 def deciding_metric(best_by: str, value: float, other: float) -> str:
     """The metric that decides which of two validations, with these scores, is better."""
-    return "nll" if max(value, other) < _CHANCE.get(best_by, -math.inf) else best_by
+    is_chance = value == other or max(value, other) < _CHANCE.get(best_by, -math.inf)
+    return "nll" if is_chance else best_by
 
 
 def is_better(value: float, other: float, metric: str) -> bool:

@@ -268,7 +268,7 @@ class Trainer:
         metrics = state.metrics  # of the latest checkpoint alone
         if self._world.broadcast_object(len(self.checkpoints.model_steps)) > 1:
             metrics = self._evaluate(signals).metrics
-            self._monitor.note(f"  final model: {self._monitor.format_validation(metrics)}")
+            self._monitor.log_final(state.step, metrics)
         if metrics is None or state.best is None:
             return
         metric = deciding_metric(config.best_by, metrics[config.best_by], state.best)

@@ -64,11 +64,11 @@ def test_the_default_interval_of_a_run_limited_by_time_follows_the_time() -> Non
     [
         ("bleu", {"bleu": [10, 12, 11, 12]}, [(1, 0), (2, 0), (2, 1), (2, 2)], 12),
         ("nll", {"nll": [3.0, 2.0, 2.5, 1.0]}, [(1, 0), (2, 0), (2, 1), (4, 0)], 1.0),
-        # While BLEU is chance, nll decides.
+        # While BLEU is chance or the same, nll decides.
         (
             "bleu",
             {"bleu": [0.02, 0.0, 0.9, 1.0, 1.0, 0.5], "nll": [5, 4, 4.5, 6, 2, 1]},
-            [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2)],
+            [(1, 0), (2, 0), (2, 1), (4, 0), (5, 0), (5, 1)],
             1.0,
         ),
     ],
