@@ -87,6 +87,9 @@ class EvaluateJob(Checked):
             bool(self.model) or "ppl" not in (self.metrics or []),
             "metrics: ppl is the perplexity of a model: set model=FOLDER",
         )
+        if self.metrics and SOURCE_METRICS.keys() >= set(self.metrics):
+            reason = "needs another metric, such as bleu: ppl and comet are of the whole set"
+            self.require_defaults("by_length", "bootstrap", reason=reason)
         if not self.model:
             of_model = ("step", "beam_size", "length_penalty", "tag", "engine", "compute_type")
             self.require_defaults(*of_model, reason="needs model=FOLDER")

@@ -63,6 +63,8 @@ MODEL: dict[str, Any] = {"model": "x", "hypotheses": [], "references": []}
         ({"metrics": ["paper"]}, "paper depends on the language"),
         ({"metrics": ["ppl"]}, "metrics: ppl is the perplexity of a model: set model=FOLDER"),
         ({"metrics": ["comet"]}, "metrics: comet also reads the source"),
+        ({**MODEL, "metrics": ["ppl"], "by_length": True}, "by_length needs another metric"),
+        ({**MODEL, "metrics": ["ppl", "comet"], "bootstrap": 0}, "bootstrap needs another metric"),
         ({"testset": "wmt14"}, "testset includes source and references"),
         ({"langs": "en-de"}, "langs needs testset=NAME"),
         ({"references": []}, "hypotheses need references"),

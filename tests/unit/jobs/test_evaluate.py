@@ -153,7 +153,6 @@ def test_perplexity_is_that_of_the_log_probabilities_of_the_references(
     assert rows[1]["verbose_score"] == f"{count:,.0f} subwords"
     assert rows[1]["segments"] == len(REFERENCE)
     assert scores(model=str(shared), metrics=["ppl"])[0] == rows[1:]
-    commands.evaluate(EvaluateJob(model=str(shared), metrics=["ppl"], by_length=True))
 
 
 def test_a_model_without_a_test_set(model: Path, folder: Path, error: Error) -> None:
