@@ -5,7 +5,6 @@ OmegaConf checks types. Each check raises ``InputError`` with a message for the 
 
 import math
 import operator
-import re
 from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -114,14 +113,20 @@ def require(ok: bool, message: str, error: type[InputError] = InputError) -> Non
         raise error(message)
 
 
-LANGUAGE_CODE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
-"""Form of a language code (BCP 47), such as de, pt-BR or zh_Hans."""
+def is_language_code(text: str) -> bool:
+    """Whether a text is a code of BCP 47, such as de, pt-BR or zh_Hans, of a registered language.
+
+    Codes of countries, such as cz and jp, are not.
+    """
+    import langcodes  # 60 ms
+
+    return langcodes.tag_is_valid(text.replace("_", "-"))
 
 
 def require_language(key: str, value: str) -> None:
-    """Raises ``InputError`` unless the value has the form of a language code (BCP 47)."""
+    """Raises ``InputError`` unless the value is a language code."""
     quoted = '; in YAML, write "no" in quotes' if value == "False" else ""
     require(
-        LANGUAGE_CODE.fullmatch(value) is not None,
+        is_language_code(value),
         f"{key}={value!r} is not a language code, such as de, pt-BR or zh_Hans{quoted}",
     )

@@ -41,8 +41,8 @@ class CleaningConfig(Checked):
     """Drop pairs whose sides have different numbers in digits. Separators of thousands and decimals
     are ignored: 1,234.5 is 1.234,5."""
     min_script_share: float | None = number(None, at_least=0, at_most=1)
-    """Drop pairs with a smaller share of letters in the script of their language. In Chinese,
-    Japanese, Korean and the like, a Latin word counts as one letter. 0 to 1; null: not checked."""
+    """Drop pairs with a smaller share of letters in the script of their language. In other scripts,
+    a Latin word, such as a product's name, counts as one letter. 0 to 1; null: not checked."""
     min_language_probability: float | None = number(None, at_least=0, at_most=1)
     """Drop pairs with a side that is in its language with a lower probability. 0 to 1; null: not
     checked. Needs the extra ``langid``."""

@@ -87,8 +87,8 @@ def is_variant(code: str, lang: str) -> bool:
 def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     """Pattern of a letter that is not in the language's script, or None if that is unknown.
 
-    A code may name the script: ``sr-Latn``. In languages with ``SHORT_WORDS``, it finds Latin words
-    as a whole.
+    A code may name the script: ``sr-Latn``. Latin words, such as names of products, are found as a
+    whole in other scripts.
     """
     base = base_language(lang)
     if base not in LIKELY_SUBTAGS:
@@ -99,5 +99,5 @@ def foreign_letter(lang: str) -> regex.Pattern[str] | None:
     scripts = "Latn Cyrl" if is_either else _SCRIPTS.get(script, script)
     # Script extensions (scx) include letters that scripts share, as the ー of ラーメン.
     own = "".join(rf"\p{{scx={name}}}" for name in scripts.split())
-    words = r"\p{Latn}+|" * (base in SHORT_WORDS and scripts != "Latn")
+    words = r"\p{Latn}+|" * ("Latn" not in scripts)
     return regex.compile(rf"{words}[^\P{{L}}{own}]")

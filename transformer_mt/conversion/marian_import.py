@@ -16,7 +16,7 @@ from typing import Any
 from transformer_mt import checkpoint as ckpt
 from transformer_mt import files, hub_models, model_folder, run_layout
 from transformer_mt.config import ModelConfig, SearchConfig, TokenizerConfig, TrainJob
-from transformer_mt.config.checks import LANGUAGE_CODE
+from transformer_mt.config.checks import is_language_code
 from transformer_mt.config.data import DataConfig
 from transformer_mt.config.train import CARD_NAME, CardConfig, TrainConfig
 from transformer_mt.conversion.marian_vocabulary import convert_vocabularies
@@ -135,4 +135,4 @@ def _job(
 
 def _language(code: object, unknown: str) -> str:
     """A language code; one that stands for several languages, such as ROMANCE, is unknown."""
-    return code if isinstance(code, str) and LANGUAGE_CODE.fullmatch(code) else unknown
+    return code if isinstance(code, str) and is_language_code(code) else unknown

@@ -1,7 +1,9 @@
 """Language codes of two and three letters, with scripts and regions, mean the same language."""
 
 import pytest
+from support.errors import input_error
 
+from transformer_mt.config.checks import require_language
 from transformer_mt.config.languages import base_language, is_variant
 
 
@@ -35,3 +37,11 @@ def test_base_language() -> None:
 )
 def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
     assert is_variant(code, lang) is expected
+
+
+def test_codes_of_countries_and_names_are_no_language_codes() -> None:
+    for code in ("cs", "ja", "uk", "de-CH", "pt_BR", "zh_Hans", "sr-Latn", "deu", "und", "mul"):
+        require_language("tgt_lang", code)
+    for code in ("cz", "jp", "ua", "gr", "dk", "cn", "english", "False", "", "de-", "../de"):
+        with input_error(f"tgt_lang='{code}' is not a language code"):
+            require_language("tgt_lang", code)

@@ -176,8 +176,8 @@ def word_length(_config: CleaningConfig, lang: str) -> SideFilter:
 def wrong_script(config: CleaningConfig, lang: str) -> SideFilter:
     """Less than ``min_script_share`` of the letters are in the language's script.
 
-    Languages of unknown script and texts without letters are not checked. In languages in
-    which a word may be a single letter, a Latin word counts as one.
+    Languages of unknown script and texts without letters are not checked. A Latin word, perhaps the
+    name of a product, counts as one letter in other scripts.
     """
     foreign, share = foreign_letter(lang), config.min_script_share or 0.0
 

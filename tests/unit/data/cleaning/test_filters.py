@@ -159,14 +159,15 @@ def test_words_of_a_language_without_spaces_have_any_length() -> None:
         ("en", "abc где и", True),
         ("en", "où ça Łódź ﬁn", False),
         ("en", "12 µm², ½ № 3 – 5 €", False),  # no letters of a script
-        ("ru", "это iPhone", True),
+        ("ru", "это iPhone", False),  # a Latin word counts as one letter
+        ("uk", "Good morning, my friends", True),
         ("sr", "оvo je ово", False),
         ("ja", "東京でラーメンを食べました。", False),
         ("zh_Hans", "東京でラーメンを食べました。", True),
         ("zh_Hans", "更新 .git/shallow 的引用", False),  # two Latin words
         ("zh_Hans", "LyX BLOCKS 档", True),
         ("ko", "안녕하세요 漢字", False),
-        ("ko", "MATROSKA 값", False),  # a Latin word counts as one letter
+        ("ko", "MATROSKA 값", False),
         ("ja-Latn", "konnichiwa", False),
         ("sr-Latn", "ово je ово", True),
         ("en-x-test", "где", True),  # not a script
