@@ -29,6 +29,7 @@ from recipe import (
     argument_parser,
     cache_settings,
     data_settings,
+    held_out_settings,
     local_models,
     main,
     model_name,
@@ -62,7 +63,8 @@ def back_translate() -> None:
     add("--dry-run", action="store_true", help="print the commands, and stop")
     options, arguments = parser.parse_known_args()
     overrides = Overrides.parse(arguments, ["reverse", "clean", "translate", "forward"])
-    folder, base, only = options.folder, overrides.common, overrides.only
+    folder, only = options.folder, overrides.only
+    base = [*held_out_settings(overrides.common), *overrides.common]
     job = train_job(base)
     cache = cache_settings(job)
     data, src, tgt = job.data, job.data.src_lang, job.data.tgt_lang

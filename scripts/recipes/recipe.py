@@ -20,10 +20,11 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_mt import files, run_layout
+from transformer_mt import files, model_folder, run_layout
 from transformer_mt.cli.compose import compose, override, to_job
 from transformer_mt.config import CleaningConfig, DataConfig, SourceConfig, TrainJob
 from transformer_mt.console import exit_status
+from transformer_mt.data import held_out
 from transformer_mt.errors import InputError
 
 _RECORD, _LOCK = "recipe.json", ".recipe.lock"
@@ -242,6 +243,22 @@ def train_job(overrides: Sequence[str]) -> TrainJob:
                 "of an earlier run"
             )
     return job
+
+
+def held_out_settings(arguments: Sequence[str]) -> list[str]:
+    """Overrides that give the held-out pairs of the run that ``--config-dir`` names, as its files.
+
+    Empty if it names no run, or one that held out no pairs.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config-dir", "-cd", type=Path)
+    run = parser.parse_known_args(arguments)[0].config_dir
+    if run is None or not (run / run_layout.CONFIG).exists():
+        return []
+    data = model_folder.read_config(run, TrainJob).data
+    written = held_out.with_written_sets(data, run)
+    names = [name for part in held_out.sizes(data) for name in (f"{part}_pairs", part)]
+    return [override(f"data.{name}", getattr(written, name)) for name in names]
 
 
 def data_settings(data: DataConfig, train: Sequence[SourceConfig]) -> list[str]:

@@ -25,6 +25,7 @@ from transformer_mt.cli.compose import compose, override
 from transformer_mt.config import SourceConfig
 from transformer_mt.data.text.sources import read_pairs
 from transformer_mt.errors import InputError
+from transformer_mt.model_folder import write_config
 
 recipe = importlib.import_module("recipe")
 RECIPES = ROOT / "scripts/recipes"
@@ -129,6 +130,23 @@ def test_errors_of_the_last_step_come_first(
     assert out == ""
     assert re.search(message, err)
     assert [path.name for path in tmp_path.iterdir()] == ["mono.de"]
+
+
+def test_back_translation_with_the_configuration_and_the_held_out_pairs_of_a_run(
+    tmp_path: Path, program: Program
+) -> None:
+    data = replace(JOB.data, valid=[], valid_pairs=2, test=[], test_pairs=3)
+    write_config(tmp_path, replace(JOB, data=data, run_dir="r"))
+    (tmp_path / "data").mkdir()
+    for name in ("valid.en", "valid.de", "test.en", "test.de"):
+        (tmp_path / "data" / name).touch()
+    run = ["--config-dir", str(tmp_path), "--config-name", "config"]
+    status, out, err = program("back_translate", "bt", "--mono", "mono.de", *run, "--dry-run")
+    assert status == 0, err
+    valid = [SourceConfig(src=f"{tmp_path}/data/valid.en", tgt=f"{tmp_path}/data/valid.de")]
+    *_, forward = out.splitlines()
+    assert shlex.join(["data.valid_pairs=null", override("data.valid", valid)]) in forward
+    assert "data.test_pairs=null" in forward
 
 
 def test_a_model_of_the_same_direction_is_refused(tmp_path: Path, program: Program) -> None:
