@@ -138,7 +138,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = shutil.copytree(FIXTURE, path / run) / "config.yaml"
         text = re.sub(r"tsv: .*/(\w+\.tsv)", rf"tsv: {path}/\1", config.read_text("utf-8"))
         config.write_text(text, encoding="utf-8")
-    shutil.copy(path / "train.tsv", path / "text.tsv")
+    for name in ("text.tsv", "more.tsv"):
+        shutil.copy(path / "train.tsv", path / name)
     for file in FILES:
         (path / file).write_text(CONTENT.get(Path(file).suffix, "a b c\nd e f g\n"))
     return path

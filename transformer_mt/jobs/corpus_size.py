@@ -82,6 +82,6 @@ def size_warning(pairs: int, parameters: int) -> str | None:
     if parameters <= MAX_PARAMETERS_PER_PAIR * pairs:
         return None
     return (
-        f"{parameters / 1e6:.0f} million parameters are many for {pairs:,} pairs: a smaller model "
-        "(model=auto chooses one) learns faster, and probably better"
+        f"{parameters / 1e6:.0f} million parameters are many for {pairs:,} pairs: fine-tune a "
+        "published model (train.init_from), or train a smaller one (model=auto chooses it)"
     )

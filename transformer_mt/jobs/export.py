@@ -42,9 +42,19 @@ def export(job: ExportJob) -> Path:
 
 
 class LoadedFolder(ModelFolder):
-    """A model folder that is exported, with its verified weights."""
+    """A model folder with its verified weights.
 
-    def __init__(self, reference: str, step: int | None):
+    Args:
+        reference: The folder, or ``hf://ORG/NAME[@REVISION]``.
+        step: Load the checkpoint of this update; None: the final model.
+
+    Attributes:
+        model: The ``Transformer``, in ``eval`` mode, on the CPU.
+        tokenizer: Its vocabulary.
+        trained: The ``TrainJob`` that it was trained with.
+    """
+
+    def __init__(self, reference: str, step: int | None = None):
         super().__init__(reference, step)
         self.model = self.load_model()
 

@@ -57,7 +57,10 @@ def train_tokenizer(
             control_symbols=[*tags],
         )
     except RuntimeError as error:
-        reason = str(error).rpartition("] ")[2] or "every training line is empty or too long"
+        reason = str(error).rpartition("] ")[2]  # a sentence about the size
+        reason = (
+            f"{reason} model=auto chooses one." if reason else "every line is empty or too long"
+        )
         raise InputError(
             f"cannot train a vocabulary with tokenizer.vocab_size={config.vocab_size}: {reason}"
         ) from None

@@ -50,8 +50,8 @@ def test_an_impossible_size_is_an_error_with_advice(kind: str) -> None:
         (8, r"is smaller .* 8 vs \d+\. Increase vocab_size or decrease character_coverage .*"),
         (5000, r"too high .* to a value <= \d+\."),
     ):
-        with input_error(rf"tokenizer\.vocab_size={size}: Vocabulary size {advice}$"):
+        with input_error(rf"tokenizer\.vocab_size={size}: Vocabulary size {advice} model=auto"):
             train_tokenizer(random_lines(), TokenizerConfig(vocab_size=size, type=kind))
     for text in ([], ["", " ", "\t", "\u2028"], ["long " * 1000]):
-        with input_error(": every training line is empty or too long$"):
+        with input_error(": every line is empty or too long$"):
             train_tokenizer(text, TokenizerConfig(type=kind))
