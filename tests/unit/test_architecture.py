@@ -115,7 +115,7 @@ def contrib_imports(tree: ast.AST, module: str) -> Violations:
 
 
 WITHOUT_TORCH = [
-    *("cli.compose", "cli.command_line", "cli.main", "config"),
+    *("cli.compose", "cli.command_line", "cli.main", "config", "config.checks"),
     *("data.cleaning.filters", "data.subwords.tokenizer", "data.text.lines"),
     *("data.text.normalization", "data.text.sources", "data.text.arrow_tables"),
     *("decode.engines.converted_models", "decode.engines.ctranslate2_engine"),
