@@ -155,8 +155,8 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         if trainer.finished:
             if world.broadcast_object(changed):
                 raise InputError(
-                    f"{run_dir} is finished ({trainer.finished}), so a setting of updates has no "
-                    f"effect ({changed}): choose a different run_dir, or raise that limit"
+                    f"{run_dir} is finished ({trainer.finished}): changed settings of updates have "
+                    f"no effect ({changed}); choose a different run_dir, or raise that limit"
                 )
             scores = recorded.current_scores(job, data) if recorded else None
             if world.broadcast_object(scores is not None):
