@@ -171,3 +171,4 @@ def test_broken_files_are_one_line(text: str, message: str) -> None:
 def test_a_model_of_several_languages_takes_those_of_the_file() -> None:
     text = '<xliff srcLang="fr" trgLang="it"/>'
     assert capitals(parsed(XliffDocument, text, "und", "mul")) == text
+    assert "pt-BR" in capitals(parsed(XliffDocument, '<xliff srcLang="en"/>', "en", "pt_BR"))

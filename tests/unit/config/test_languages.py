@@ -5,6 +5,7 @@ from support.errors import input_error
 
 from transformer_mt.config.checks import require_language
 from transformer_mt.config.languages import base_language, is_variant
+from transformer_mt.conversion.marian_import import _language
 
 
 def test_base_language() -> None:
@@ -42,6 +43,7 @@ def test_variants_of_a_language(code: str, lang: str, expected: bool) -> None:
 def test_codes_of_countries_and_names_are_no_language_codes() -> None:
     for code in ("cs", "ja", "uk", "de-CH", "pt_BR", "zh_Hans", "sr-Latn", "deu", "und", "mul"):
         require_language("tgt_lang", code)
+    assert [_language(code, "und") for code in ("jap", "ROMANCE", "deu")] == ["und", "und", "deu"]
     for code in ("cz", "jp", "ua", "gr", "dk", "cn", "english", "False", "", "de-", "../de"):
         with input_error(f"tgt_lang='{code}' is not a language code"):
             require_language("tgt_lang", code)

@@ -158,7 +158,7 @@ def test_patience(tmp_path: Path) -> None:
     more = trainer(tmp_path, translate, max_steps=1000, patience=3)
     assert not more.finished  # improves at 30, then three without improvement
     more.run()
-    assert steps(tmp_path, "valid")[-1] == 48
+    assert (steps(tmp_path, "valid")[-1], steps(tmp_path, "final")) == (48, [48])
 
 
 def test_a_lost_checkpoint_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
