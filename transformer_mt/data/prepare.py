@@ -8,7 +8,7 @@ import logging
 from collections import defaultdict
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from pkgutil import resolve_name
@@ -74,6 +74,8 @@ class Prepared:
     """The vocabulary: a SentencePiece model, or a folder with one for each language."""
     tokenizer: Tokenizer
     """The vocabulary, loaded."""
+    normalizer: Normalizer
+    """Normalisation of the text."""
     corpus: Path
     """Folder of the encoded training data."""
     train: Corpus
@@ -82,13 +84,18 @@ class Prepared:
     """What cleaning dropped: ``CleaningReport.to_json``."""
     valid: list[Pair]
     """The validation set."""
-    valid_store: TokenStore
-    """The validation set, normalised and encoded, without cleaning; in memory."""
     test: list[Pair]
     """The test set; may be empty."""
     fingerprints: dict[str, str]
     """Checksums of the training data (``corpus``), ``valid`` and ``test``, which a resumed run
     compares."""
+
+    @cached_property
+    def valid_store(self) -> TokenStore:
+        """The validation set, normalised and encoded, without cleaning; in memory once used."""
+        pairs = self.tokenizer.encode_pairs(self.valid, self.normalizer)
+        src, tgt = zip(*(([*src, EOS], [*tgt, EOS]) for src, tgt in pairs), strict=True)
+        return TokenStore(Side.from_lists(src), Side.from_lists(tgt))
 
 
 def prepare(job: TrainJob) -> Prepared:
@@ -117,16 +124,14 @@ def prepare(job: TrainJob) -> Prepared:
         excluded = held_out.side_hashes(chain(*sets.values()), data, tokenizer.tags)
     corpus = _corpus(job, cache_dir, vocabulary, tokenizer.checksum, excluded)
     train = Corpus.load(corpus)
-    encoded = [*tokenizer.encode_pairs(sets["valid"], Normalizer(data))]
-    src, tgt = (Side.from_lists([[*pair[side], EOS] for pair in encoded]) for side in (0, 1))
     return Prepared(
         tokenizer_model=vocabulary,
         tokenizer=tokenizer,
+        normalizer=Normalizer(data),
         corpus=corpus,
         train=train,
         report=files.read_json(corpus / REPORT, remedy=files.how_to_rebuild(corpus)),
         valid=sets["valid"],
-        valid_store=TokenStore(src, tgt),
         test=sets["test"],
         fingerprints={
             "corpus": train.fingerprint,
