@@ -89,7 +89,7 @@ class RecordedRun:
                 raise InputError(f"the {name} changed since {self.run_dir} was started: {remedy}")
 
     def changed_updates(self, job: TrainJob) -> str:
-        """Settings of updates that differ from the run's so far, in words; empty if none does."""
+        """Settings that later updates depend on and that have changed, in words; may be empty."""
         changed = _changed(self.job, job).items()
         return ", ".join(
             f"{key} was {old}, now {new}"

@@ -155,7 +155,7 @@ def _train_rank(job: TrainJob, data: Prepared, recorded: RecordedRun | None) -> 
         if trainer.finished:
             if world.broadcast_object(changed):
                 raise InputError(
-                    f"{run_dir} is finished ({trainer.finished}): changed settings of updates have "
+                    f"{run_dir} is finished ({trainer.finished}): changed training settings have "
                     f"no effect ({changed}); choose a different run_dir, or raise that limit"
                 )
             scores = recorded.current_scores(job, data) if recorded else None

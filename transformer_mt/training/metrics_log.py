@@ -1,6 +1,6 @@
 """``metrics.jsonl``: one JSON object for each logged interval of training and each validation.
 
-That of the final model is recorded, too, if it is an average: ``final``.
+``final`` is the validation of the final model, if it is an average of checkpoints.
 """
 
 import json
@@ -28,7 +28,7 @@ class MetricsLog:
         self._path = run_dir / run_layout.METRICS
         # The validation of the latest update is recorded before its checkpoint knows of it.
         done = {"train": state.step, "valid": state.step - (state.metrics is None)}
-        done["final"] = state.step - 1  # it is made again
+        done["final"] = state.step - 1  # it is validated again
         text = ""
         for record in read_records(run_dir):
             if record["step"] <= done[record["split"]]:
